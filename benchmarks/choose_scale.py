@@ -29,7 +29,7 @@ SEEDS = {512: 9, 2048: 9, 100_000: 3}
 PLAIN_UP_TO = 2048
 
 
-class Line(NamedTuple):
+class ChooseLine(NamedTuple):
     """CPU seconds, medians and worst cases; `plain_s` is HiGHS on all options at once."""
 
     gpus: int
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     peak_mib: int
 
 
-def measure(gpus: int) -> Line:
+def measure(gpus: int) -> ChooseLine:
     """Choose for several problems of a size; compiling is not counted."""
     offered = OFFERED.get(gpus, gpus)
     gap = GAP.get(gpus, 1e-3 if gpus > 512 else 5e-4)
@@ -73,7 +73,7 @@ def measure(gpus: int) -> Line:
             solve(program, limits=Limits(gap=gap))
             plain.append(process_time() - begun)
     choose_s, warm_s, nodes_s, gaps = np.median(rows, axis=0).tolist()
-    return Line(
+    return ChooseLine(
         gpus=gpus,
         jobs=round(float(np.median([problem.jobs for problem in problems]))),
         options=round(float(np.median([len(problem.options) for problem in problems]))),
@@ -99,4 +99,4 @@ def draw(axes: Axes, numbers: Callable[[str], list[float]]) -> None:
 
 
 if __name__ == "__main__":
-    run("benchmarks.choose_scale", str(__doc__), "choose", Line._fields, measure, draw)
+    run("benchmarks.choose_scale", str(__doc__), "choose", ChooseLine._fields, measure, draw)

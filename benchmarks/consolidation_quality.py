@@ -134,7 +134,7 @@ def momentum(parameters: Any) -> torch.optim.Optimizer:
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingSetting:
     """How a model is trained.
 
     Attributes:
@@ -159,7 +159,7 @@ class Setting:
 class Learner:
     """A model in training."""
 
-    def __init__(self, setting: Setting, seed: int) -> None:
+    def __init__(self, setting: TrainingSetting, seed: int) -> None:
         torch.manual_seed(seed)
         self._setting, self._seed = setting, seed
         self.model = setting.data.network()
@@ -191,14 +191,14 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Judged:
+class HeldOutScore:
     """Of what was held out: mean cross-entropy in nats, share told right."""
 
     loss: float
     accuracy: float
 
     @classmethod
-    def of(cls, model: nn.Module, data: Data) -> Judged:
+    def of(cls, model: nn.Module, data: Data) -> HeldOutScore:
         inputs, right = data.held_out()
         model.eval()
         with torch.no_grad():
@@ -207,15 +207,15 @@ class Judged:
         return cls(nn.functional.cross_entropy(told, right).item(), share)
 
 
-def alone(setting: Setting, seed: int) -> Judged:
+def alone(setting: TrainingSetting, seed: int) -> HeldOutScore:
     """Train by one copy."""
     learner = Learner(setting, seed)
     for at in range(setting.steps):
         learner.step(at, at)
-    return Judged.of(learner.model, setting.data)
+    return HeldOutScore.of(learner.model, setting.data)
 
 
-def together(setting: Setting, seed: int) -> Judged:
+def together(setting: TrainingSetting, seed: int) -> HeldOutScore:
     """Train by copies, one after another in this process, that meet in files alone."""
     with tempfile.TemporaryDirectory() as name:
         tracker = Tracker(Path(name), "study")
@@ -237,7 +237,7 @@ def together(setting: Setting, seed: int) -> Judged:
                 copies[name].report(turn, turn.steps, learner.state())
             done = tracker.consolidate(setting.averaging).done
         learner.load(tracker.newest_model()[1])
-    return Judged.of(learner.model, setting.data)
+    return HeldOutScore.of(learner.model, setting.data)
 
 
 def within(shares: Mapping[str, int], left: int) -> dict[str, int]:
@@ -254,11 +254,11 @@ def within(shares: Mapping[str, int], left: int) -> dict[str, int]:
 class Compared:
     """Paired runs: copies against one copy."""
 
-    ones: Sequence[Judged]
-    copies: Sequence[Judged]
+    ones: Sequence[HeldOutScore]
+    copies: Sequence[HeldOutScore]
 
     @classmethod
-    def of(cls, setting: Setting, seeds: Sequence[int]) -> Compared:
+    def of(cls, setting: TrainingSetting, seeds: Sequence[int]) -> Compared:
         return cls(
             [_alone(setting.data, setting.steps, setting.optimizer, seed) for seed in seeds],
             [together(setting, seed) for seed in seeds],
@@ -282,13 +282,13 @@ def _bound(worse: Sequence[float]) -> tuple[float, float]:
 
 
 @cache
-def _alone(data: Data, steps: int, optimizer: Callable[..., Any], seed: int) -> Judged:
-    return alone(Setting(data, steps, optimizer=optimizer), seed)
+def _alone(data: Data, steps: int, optimizer: Callable[..., Any], seed: int) -> HeldOutScore:
+    return alone(TrainingSetting(data, steps, optimizer=optimizer), seed)
 
 
-def settings() -> dict[str, Setting]:
-    digits = Setting(Digits(), 2100)
-    letters = Setting(Letters(), 4200)
+def settings() -> dict[str, TrainingSetting]:
+    digits = TrainingSetting(Digits(), 2100)
+    letters = TrainingSetting(Letters(), 4200)
     return {
         "digits, Adam": digits,
         "digits, momentum": replace(digits, optimizer=momentum),

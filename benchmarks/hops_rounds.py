@@ -42,7 +42,7 @@ SIZES = {512: (500, 5e-4), 2048: (2000, 1e-3), 16_384: (8000, 5e-3), 100_000: (5
 
 
 @dataclass(frozen=True)
-class Rounds:
+class TwoRounds:
     """The first round of a cluster, when all jobs wait, and the second one, when some run."""
 
     policy: Hops
@@ -71,7 +71,7 @@ def speeds_of(cluster: Cluster, draw: np.random.Generator) -> Speeds:
     return Speeds(cluster, tables)
 
 
-def rounds(gpus: int, offered: int, gap: float, seed: int = 0) -> Rounds:
+def rounds(gpus: int, offered: int, gap: float, seed: int = 0) -> TwoRounds:
     """Return the rounds of a cluster with so many jobs."""
     draw = np.random.default_rng(seed)
     cluster = cluster_of(gpus)
@@ -97,7 +97,7 @@ def rounds(gpus: int, offered: int, gap: float, seed: int = 0) -> Rounds:
     first = shown(cluster, known, views, FIRST_S)
     plan = policy.plan(first)
     running = [run(view, plan, FIRST_S) for view in views]
-    return Rounds(policy, first, shown(cluster, known, running, FIRST_S + ROUND_S, plan))
+    return TwoRounds(policy, first, shown(cluster, known, running, FIRST_S + ROUND_S, plan))
 
 
 def shown(

@@ -22,7 +22,7 @@ from benchmarks.scale_lines import run
 SEEDS = {16_384: 5, 100_000: 3}
 
 
-class Line(NamedTuple):
+class HopsLine(NamedTuple):
     """CPU seconds of a decision: median and most over rounds; gaps that it proved; GPUs in use."""
 
     gpus: int
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     peak_mib: int
 
 
-def measure(gpus: int) -> Line:
+def measure(gpus: int) -> HopsLine:
     """Decide in several rounds of a size; what is compiled and kept at the first is not counted."""
     offered, gap = SIZES.get(gpus, (gpus, 5e-4))
     seconds, gaps, held = [], [], []
@@ -47,7 +47,7 @@ def measure(gpus: int) -> Line:
         seconds.append(process_time() - begun)
         gaps.append(plan.diagnostics.gap or 0.0)
         held.append(held_gpus(plan) / gpus)
-    return Line(
+    return HopsLine(
         gpus=gpus,
         jobs=offered,
         rounds=len(seconds),
@@ -68,4 +68,4 @@ def draw(axes: Axes, numbers: Callable[[str], list[float]]) -> None:
 
 
 if __name__ == "__main__":
-    run("benchmarks.hops_scale", str(__doc__), "hops", Line._fields, measure, draw)
+    run("benchmarks.hops_scale", str(__doc__), "hops", HopsLine._fields, measure, draw)

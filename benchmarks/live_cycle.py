@@ -20,12 +20,11 @@ import time
 from pathlib import Path
 
 from hetsched_core.policy import make_policy
-from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
-from slurm_plugin.api.audience import Audience
+from hetsched_core.store import Mode, Store
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
-from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 
@@ -114,28 +113,31 @@ def calls() -> dict[str, int]:
 def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     backend = Timed(name)
     configuration = DaemonConfiguration(
-        partitions=frozenset({"gpu"}), policy=policy, mode=Mode.ENFORCE, socket=folder / "socket"
+        partitions=frozenset({"gpu"}),
+        policy=policy,
+        mode=DaemonMode.ENFORCE,
+        socket=folder / "socket",
     )
-    with Store.open(folder / "daemon.duckdb", StoreMode.WRITE) as store:
+    with Store.open(folder / "daemon.duckdb", Mode.WRITE) as store:
         daemon = Daemon(
             backend,
             make_policy(policy),
             configuration,
-            mode=Mode.ENFORCE,
+            mode=DaemonMode.ENFORCE,
             clock=time.time,
             sleep=time.sleep,
             store=store,
             stopwatch=time.perf_counter,
         )
-        audience = Audience(configuration, time.time(), lambda: store, time.perf_counter)
+        telemetry = Telemetry(configuration, time.time(), lambda: store, time.perf_counter)
         cycles, cpu, pushes, telling = [], [], [], []
         first_calls, since = calls(), time.monotonic()
         for _ in range(many):
             begun, used = time.perf_counter(), time.thread_time()
-            with audience.standing_still():
+            with telemetry.standing_still():
                 report = daemon.cycle()
                 told = time.perf_counter()
-                audience.note(daemon, report)
+                telemetry.note(daemon, report)
             ended = time.perf_counter()
             cpu.append(time.thread_time() - used)
             telling.append(ended - told)
@@ -145,7 +147,7 @@ def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
             time.sleep(0.5)
         asked, took_s = calls(), time.monotonic() - since
         given = len(store.ranges(most=100_000))
-        audience.close()
+        telemetry.close()
     rest = cycles[3:]
     write = sys.stdout.write
     write(f"{jobs} jobs, policy {policy}, backend {name}; {given} ranges for starts\n")

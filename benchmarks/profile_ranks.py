@@ -57,7 +57,7 @@ PipeSwitch). The GPU is not told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RankAgreement:
     """How estimates agree with measurements of the same things."""
 
     count: int
@@ -65,7 +65,7 @@ class Agreement:
     factor: float
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[float, float]]) -> Agreement:
+    def of(cls, pairs: Iterable[tuple[float, float]]) -> RankAgreement:
         """Compare (estimate, measurement) pairs, both above 0.
 
         `factor` is the geometric mean of the errors: 1.5 where estimates are typically 1.5 times
@@ -86,10 +86,10 @@ def rate(profile: ModelProfile, gpu: str, gpus: int = 1, nodes: int = 1) -> floa
 class GavelRanks:
     """Gavel's measurements against the estimates, one GPU each where nothing else is said."""
 
-    everything: Agreement
-    by_model: Mapping[str, Agreement]
-    by_type: Mapping[str, Agreement]
-    four_gpus: Agreement
+    everything: RankAgreement
+    by_model: Mapping[str, RankAgreement]
+    by_type: Mapping[str, RankAgreement]
+    four_gpus: RankAgreement
     unknown: tuple[str, ...]
 
 
@@ -119,10 +119,10 @@ def gavel_ranks(path: Path) -> GavelRanks:
         by_model[name].append(pair)
         by_type[gpu].append(pair)
     return GavelRanks(
-        Agreement.of(pairs.values()),
-        {name: Agreement.of(found) for name, found in by_model.items() if len(found) > 2},
-        {gpu: Agreement.of(found) for gpu, found in by_type.items()},
-        Agreement.of(four),
+        RankAgreement.of(pairs.values()),
+        {name: RankAgreement.of(found) for name, found in by_model.items() if len(found) > 2},
+        {gpu: RankAgreement.of(found) for gpu, found in by_type.items()},
+        RankAgreement.of(four),
         tuple(unknown),
     )
 
@@ -162,16 +162,16 @@ def mlperf_orders(path: Path) -> dict[tuple[str, int], list[tuple[str, float, fl
     return orders
 
 
-def timm_agreement() -> Agreement:
+def timm_agreement() -> RankAgreement:
     """Compare with timm's training rates on an RTX 3090, at the batch sizes of the models here."""
     models = {profile.name: profile for profile in builtin_profiles()}
-    return Agreement.of((rate(models[name], "rtx30"), r) for name, r in TIMM_RTX_3090.items())
+    return RankAgreement.of((rate(models[name], "rtx30"), r) for name, r in TIMM_RTX_3090.items())
 
 
-def hare_agreement() -> Agreement:
+def hare_agreement() -> RankAgreement:
     """Compare the time of an iteration on a V100 with what Hare's table 3 implies for a task."""
     models = {profile.name: profile for profile in builtin_profiles()}
-    return Agreement.of(
+    return RankAgreement.of(
         (1e3 * models[name].batch_size / rate(models[name], "v100"), ms)
         for name, ms in HARE_TASK_MS.items()
     )
@@ -271,7 +271,7 @@ to that type.
 {_table(("benchmark", "types", "Spearman"), rows)}"""
 
 
-def _cells(agreement: Agreement) -> tuple[str, str, str]:
+def _cells(agreement: RankAgreement) -> tuple[str, str, str]:
     return str(agreement.count), f"{agreement.spearman:.2f}", f"{agreement.factor:.2f}"
 
 

@@ -33,7 +33,7 @@ CLUSTER = "--gpus 2000 --types a100,v100,t4 --name scale"
 LOAD = 0.8
 
 
-class Line(NamedTuple):
+class ReplayLine(NamedTuple):
     """One replay: seconds on the clock and of CPU, peak memory (MiB), plans made."""
 
     policy: str
@@ -52,7 +52,7 @@ def generate(jobs: int, folder: Path) -> None:
     _hetsched(*ask.split())
 
 
-def measure(policy: str, jobs: int, folder: Path) -> Line:
+def measure(policy: str, jobs: int, folder: Path) -> ReplayLine:
     """Replay the generated jobs in a process of its own."""
     cluster, workload, result = (folder / name for name in ("c.toml", "w.jsonl", "r.json"))
     begun = perf_counter()
@@ -61,7 +61,7 @@ def measure(policy: str, jobs: int, folder: Path) -> Line:
     elapsed_s = perf_counter() - begun
     plans = json.loads(result.read_text())["policies"][policy]["plans"]
     cpu_s = used.ru_utime + used.ru_stime
-    return Line(
+    return ReplayLine(
         policy, jobs, round(elapsed_s, 1), round(cpu_s, 1), round(used.ru_maxrss / 1024), plans
     )
 
@@ -78,13 +78,13 @@ def _hetsched(*words: str, into: Path | None = None) -> resource.struct_rusage:
     return used
 
 
-def slope(lines: list[Line]) -> float:
+def slope(lines: list[ReplayLine]) -> float:
     """Return the exponent of cost by number of jobs: 1 is linear."""
     jobs = np.log([line.jobs for line in lines])
     return float(np.polyfit(jobs, np.log([line.cpu_s for line in lines]), 1)[0])
 
 
-def draw(lines: list[Line], path: Path) -> None:
+def draw(lines: list[ReplayLine], path: Path) -> None:
     """Draw seconds of CPU against jobs, both on logarithmic axes."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -100,7 +100,7 @@ def draw(lines: list[Line], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def fill(page: str, known: Mapping[tuple[str, int], Line]) -> str:
+def fill(page: str, known: Mapping[tuple[str, int], ReplayLine]) -> str:
     """Return the page with the rows of its table made of these lines."""
     lines = page.splitlines()
     begin = lines.index(HEAD) + 2
@@ -112,7 +112,7 @@ def fill(page: str, known: Mapping[tuple[str, int], Line]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(line: Line | None) -> str:
+def _cell(line: ReplayLine | None) -> str:
     if line is None:
         return "not measured"
     cpu_s, elapsed_s = _seconds(line.cpu_s), _seconds(line.elapsed_s)
@@ -133,7 +133,7 @@ def main() -> None:
     with table.open(newline="") as file:
         rows = list(csv.reader(file))[1:]
     read = [
-        Line(name, int(jobs), float(elapsed_s), float(cpu_s), int(peak_mib), int(plans))
+        ReplayLine(name, int(jobs), float(elapsed_s), float(cpu_s), int(peak_mib), int(plans))
         for name, jobs, elapsed_s, cpu_s, peak_mib, plans in rows
     ]
     known = {(line.policy, line.jobs): line for line in read}
@@ -148,9 +148,9 @@ def main() -> None:
     PAGE.write_text(fill(PAGE.read_text(), known))
 
 
-def _write(known: dict[tuple[str, int], Line], table: Path) -> None:
+def _write(known: dict[tuple[str, int], ReplayLine], table: Path) -> None:
     with table.open("w", newline="") as file:
-        rows = [Line._fields, *(known[key] for key in sorted(known))]
+        rows = [ReplayLine._fields, *(known[key] for key in sorted(known))]
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from hetsched_core.throughput.data_time import DataMode
-from hetsched_core.throughput.estimate import Estimates, Layers, estimate
+from hetsched_core.throughput.estimate import Layers, SpeedEstimates, estimate
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
 from hetsched_core.throughput.measured import SpeedRows
 from hetsched_core.throughput.theory import IterationTheory, TrainingModel
@@ -95,7 +95,7 @@ def layers(theory: IterationTheory) -> Layers:
 
 
 @pytest.fixture(scope="module")
-def estimates(layers: Layers) -> Estimates:
+def estimates(layers: Layers) -> SpeedEstimates:
     return estimate(CLUSTER, layers, COUNTS)
 
 
@@ -133,7 +133,7 @@ def test_all_layers_of_ten_thousand_pairs_take_a_fifth_of_a_second(
 
 
 def test_policies_get_their_tables_as_soon(
-    benchmark: BenchmarkFixture, estimates: Estimates
+    benchmark: BenchmarkFixture, estimates: SpeedEstimates
 ) -> None:
     benchmark.pedantic(estimates.speeds, rounds=5, warmup_rounds=1)
     assert benchmark.stats.stats.min < MOST_LOOKUP_S

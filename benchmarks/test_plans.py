@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Node, Submission
 from tests.hetsched_core.worlds import linear_speeds, submission
 
@@ -53,7 +53,7 @@ def jobs(number: int, interval_s: float) -> list[Submission]:
 def test_plans_a_second(benchmark: BenchmarkFixture, policy: str, interval_s: float) -> None:
     workload = jobs(3000, interval_s)
     log = benchmark.pedantic(
-        lambda: simulate(workload, CLUSTER, make_policy(policy), SPEEDS, Settings()),
+        lambda: simulate(workload, CLUSTER, make_policy(policy), SPEEDS, SimulationSettings()),
         rounds=3,
         warmup_rounds=1,
     )

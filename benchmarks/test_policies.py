@@ -24,9 +24,9 @@ from scipy.sparse import block_diag, eye_array, hstack, vstack
 
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Objective
-from hetsched_core.policies.gavel_shares import Demand, max_min_fairness
+from hetsched_core.policies.gavel_shares import GavelDemand, max_min_fairness
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import load_workload
 from hetsched_core.types import (
@@ -93,7 +93,7 @@ def test_rounds_a_second(
             loaded.cluster,
             make_policy(policy, settings),
             speeds,
-            Settings(round_s=ROUND_S, restart_cost_s=0.0),
+            SimulationSettings(round_s=ROUND_S, restart_cost_s=0.0),
         ),
         rounds=7,
         warmup_rounds=1,
@@ -245,14 +245,14 @@ def test_baseline_the_programme_at_2048_jobs_written_out_for_scipy(
     counts = np.array([float(draw.choice((1, 1, 1, 1, 2, 2, 4, 8))) for _ in range(2048)])
     speeds = np.array([tables[f"m{at % kinds}"].one_node[:, 0] for at in range(2048)])
     capacity = np.array([8.0 * nodes for _, nodes in TYPES])
-    demand = Demand(speeds * counts[:, None], counts, capacity)
+    demand = GavelDemand(speeds * counts[:, None], counts, capacity)
     found = benchmark.pedantic(lambda: written_out(demand), rounds=3, warmup_rounds=1)
     ours = max_min_fairness(demand, np.ones(2048), Point.VERTEX)
     assert cluster.gpus == capacity.sum()
     assert found == pytest.approx(ours.objective, rel=1e-6)
 
 
-def written_out(demand: Demand) -> float:
+def written_out(demand: GavelDemand) -> float:
     """The greatest least normalised throughput, by a column for each job and type."""
     jobs, types = demand.speeds.shape
     equal = demand.speeds @ (demand.capacity / demand.capacity.sum())

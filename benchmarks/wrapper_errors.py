@@ -59,7 +59,7 @@ _RUNS = itertools.count()
 
 
 @dataclass(frozen=True)
-class Trained:
+class TimedRun:
     """One run: mean seconds of the timed and of the profiled steps, and what it told."""
 
     mean_s: float
@@ -70,7 +70,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ComparedPrediction:
     """One prediction held against what was measured, in seconds; T_d hidden or not.
 
     `own_s` is what is predicted of the profiled steps from nothing but themselves.
@@ -83,7 +83,7 @@ class Turn:
     pattern: int
 
 
-def trained(name: str, gpus: int, steps: int, folder: Path, *, beside: bool = False) -> Trained:
+def trained(name: str, gpus: int, steps: int, folder: Path, *, beside: bool = False) -> TimedRun:
     """Train a model once, or twice at the same time; return what rank 0 timed and told."""
     runs = [_begun(name, gpus, steps, folder) for _ in range(1 + beside)]
     found = [_ended(*run, folder) for run in runs]
@@ -117,7 +117,7 @@ def _begun(
     return process, run, out
 
 
-def _ended(process: subprocess.Popen[str], run: int, out: Path, folder: Path) -> Trained:
+def _ended(process: subprocess.Popen[str], run: int, out: Path, folder: Path) -> TimedRun:
     _, said = process.communicate()
     if process.returncode:
         sys.exit(said)
@@ -129,7 +129,7 @@ def _ended(process: subprocess.Popen[str], run: int, out: Path, folder: Path) ->
     if accepted != lines:
         sys.exit(f"the scheduler refuses {next(line for line in lines if line not in accepted)}")
     timed = json.loads(out.read_text())
-    return Trained(
+    return TimedRun(
         statistics.fmean(timed["times"]),
         statistics.fmean(timed["profiled"]),
         timed["parameters"],
@@ -149,7 +149,7 @@ def predicted_s(lines: list[SpoolLine], communication: float = 0.0) -> float:
     return expected_iteration_s(times, modes, communication, Pattern(profile.pattern))
 
 
-def turns(case: str, steps: int, folder: Path) -> dict[str, Turn]:
+def turns(case: str, steps: int, folder: Path) -> dict[str, ComparedPrediction]:
     """Train a model on one process, on two, and on one twice; return what was predicted of each."""
     one = trained(case, 1, steps, folder)
     two = trained(case, 2, steps, folder)
@@ -164,14 +164,14 @@ def turns(case: str, steps: int, folder: Path) -> dict[str, Turn]:
     }
 
 
-def _turn(run: Trained, profile: Trained, communication: float) -> Turn:
+def _turn(run: TimedRun, profile: TimedRun, communication: float) -> ComparedPrediction:
     (line,) = (line for line in profile.lines if isinstance(line, Profile))
     predicted = predicted_s(profile.lines, communication)
     own = predicted_s([line], communication)
-    return Turn(run.mean_s, run.profiled_s, predicted, own, line.pattern)
+    return ComparedPrediction(run.mean_s, run.profiled_s, predicted, own, line.pattern)
 
 
-def row(case: str, processes: str, found: list[Turn]) -> str:
+def row(case: str, processes: str, found: list[ComparedPrediction]) -> str:
     """Return a line of the table: medians over the turns, and how far the errors lie apart."""
     errors = [100 * (turn.predicted_s / turn.measured_s - 1) for turn in found]
     model = [100 * (turn.own_s / turn.profiled_s - 1) for turn in found]
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--only", help="one model")
     given = parser.parse_args()
     before, begun_s = os.getloadavg()[0], time.monotonic()
-    found: dict[tuple[str, str], list[Turn]] = {}
+    found: dict[tuple[str, str], list[ComparedPrediction]] = {}
     cases = [case for case in CASES if given.only in (None, case)]
     rounds, longest_s = 0, 0.0
     while not rounds or time.monotonic() - begun_s + longest_s < 60 * given.minutes:
@@ -217,7 +217,7 @@ def main() -> None:
         PAGE.write_text(filled(PAGE.read_text(), {"errors": "\n".join(lines)}))
 
 
-def _within(found: dict[tuple[str, str], list[Turn]]) -> str:
+def _within(found: dict[tuple[str, str], list[ComparedPrediction]]) -> str:
     """Return how many of the predictions for stable loading keep to the aim."""
     counts = []
     for processes in ("1", "2", "2, from 1"):

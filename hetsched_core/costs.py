@@ -13,7 +13,7 @@ from hetsched_core.values.settings import check_bounds, setting
 DAY_S = 86_400.0
 
 
-class Executor(StrEnum):
+class ExecutorKind(StrEnum):
     """What runs training tasks on a GPU, one after another.
 
     What a GPU loses when its next training task is of another job than its last: Hare, HPDC '22,
@@ -31,7 +31,7 @@ class Executor(StrEnum):
 
         Of a model that the table does not have, the longest there is.
         """
-        column = list(Executor).index(self)
+        column = list(ExecutorKind).index(self)
         name = re.sub(r"[^a-z0-9]", "", profile.lower())
         own = [row[column] for model, row in _TABLE_MS.items() if name.startswith(model)]
         return (own or [max(row[column] for row in _TABLE_MS.values())])[0] / 1000.0
@@ -60,8 +60,8 @@ class Costs:
     restart_cost_s: float = setting(
         10.0, "without progress at each start of a job but its first", least=0.0, most=DAY_S
     )
-    switch: Executor | float = setting(
-        Executor.HARE,
+    switch: ExecutorKind | float = setting(
+        ExecutorKind.HARE,
         "without progress where a GPU's next training task is of another job than its last; or who "
         "runs them, with the times of the paper: hare, pipeswitch, new-process",
         least=0.0,

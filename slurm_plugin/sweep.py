@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError, unknown
-from hetsched_core.sweep.local import Command, Ended, perform
+from hetsched_core.sweep.local import Command, CommandEnd, perform
 from hetsched_core.values.text import from_text
 
 POLL_S = 1.0
@@ -105,7 +105,7 @@ class SlurmRunner:
         while self._in_queue():
             time.sleep(POLL_S)
 
-    def run(self, commands: Sequence[Command]) -> Iterator[Ended]:
+    def run(self, commands: Sequence[Command]) -> Iterator[CommandEnd]:
         """Carry out commands; those of a job that is lost are told as failed.
 
         Whoever stops listening cancels what has not ended.
@@ -184,7 +184,7 @@ def perform_all(commands: Sequence[Command]) -> list[str]:
     return [perform(command) for command in commands]
 
 
-def _ended(job: Any, part: Sequence[int]) -> Iterator[Ended]:
+def _ended(job: Any, part: Sequence[int]) -> Iterator[CommandEnd]:
     """Say how the commands of a job ended."""
     if not job.paths.result_pickle.exists():
         log = f"; its output is in {job.paths.stderr}" if job.paths.stderr.exists() else ""
@@ -194,7 +194,7 @@ def _ended(job: Any, part: Sequence[int]) -> Iterator[Ended]:
             errors = job.result()
         except Exception as error:  # submitit tells what the job raised in several types.
             errors = [_last_line(error)] * len(part)
-    yield from (Ended(at, error) for at, error in zip(part, errors, strict=True))
+    yield from (CommandEnd(at, error) for at, error in zip(part, errors, strict=True))
 
 
 def _last_line(error: Exception) -> str:

@@ -29,7 +29,7 @@ from benchmarks.papers.comparison_runs import (
     RESTARTS,
     WAIT,
     WAIT_MIN,
-    Column,
+    MeasureColumn,
     Runs,
     run_sweep,
 )
@@ -56,7 +56,7 @@ COMPARED = ("generated", "traces", "windows", "logs")
 BATCH = "gavel static"
 """The ablations' one workload whose jobs are all there at once."""
 
-OWN_MEASURES: Mapping[str, tuple[Column, ...]] = {
+OWN_MEASURES: Mapping[str, tuple[MeasureColumn, ...]] = {
     "hops": (JCT, MAX_RATIO, MAKESPAN, WAIT, FRAGMENTS),
     "hadar replan=incremental": (MAKESPAN, JCT),
     "hadar replan=full": (MAKESPAN, JCT),

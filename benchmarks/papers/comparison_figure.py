@@ -14,7 +14,7 @@ from benchmarks.papers.comparison_runs import (
     JCT,
     MAKESPAN,
     MAX_RATIO,
-    Column,
+    MeasureColumn,
     Runs,
     geometric,
     relative,
@@ -51,7 +51,7 @@ LABELS: Mapping[str, Mapping[str, Label]] = {
 }
 
 
-def points_of(runs: Runs, other: Column) -> dict[str, tuple[float, float]]:
+def points_of(runs: Runs, other: MeasureColumn) -> dict[str, tuple[float, float]]:
     """Return mean JCT and another measure, each over the best of its workload, as means."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for of_policy in runs.values():

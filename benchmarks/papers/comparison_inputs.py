@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.papers.hare import Case, world
+from benchmarks.papers.hare import HareCase, world
 from benchmarks.papers.logs import bundled, fox, habrok
 from hetsched_core.records.files import replacing
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.workload import Workload
 from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Cluster, Submission
@@ -83,12 +83,12 @@ def inputs(data: Path) -> Iterator[Input]:
         loaded = bundled(seed)
         part = _jobs(loaded.workload, BUNDLED_JOBS)
         yield Input("bundled", seed, part, "bundled", loaded.cluster)
-        given = world(Case(gpus=32, jobs=100, seed=seed))
+        given = world(HareCase(gpus=32, jobs=100, seed=seed))
         tables = {name: given.speeds.table(name) for name in given.speeds.profiles}
         yield Input("tasks", seed, Workload(given.jobs, tables), "tasks", given.cluster)
 
 
-def _gavel(data: Path, trace: str, cluster: str) -> Loaded:
+def _gavel(data: Path, trace: str, cluster: str) -> ReplayInputs:
     nodes = read_cluster(SWEEPS / "clusters" / f"{cluster}.toml")
     files = (data / "workloads" / trace, data / THROUGHPUTS)
     return load_workload(files, nodes, LoadOptions())
@@ -114,7 +114,7 @@ def _earlier(submission: Submission, by_s: float) -> Submission:
     return replace(submission, job=moved, cancel_s=cancel_s, logged=())
 
 
-def _no_longer(loaded: Loaded, longest_s: float) -> Workload:
+def _no_longer(loaded: ReplayInputs, longest_s: float) -> Workload:
     """Return the jobs that take no longer on the slowest type on which they run."""
 
     def slowest_s(submission: Submission) -> float:

@@ -21,7 +21,7 @@ Runs = Mapping[str, Mapping[str, Mapping[int, Row]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MeasureColumn:
     """A measure as a column of a table: less is better.
 
     `least` is added to both sides of a ratio: what is as good as nothing.
@@ -47,21 +47,21 @@ def _times(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
 
 
 HOUR = 1.0 / 3600.0
-JCT = Column("mean JCT h", _times("avg_jct_s", HOUR))
-WAIT = Column("mean wait h", _times("avg_wait_s", HOUR), least=0.01)
-MAKESPAN = Column("makespan h", _times("makespan_s", HOUR), 1)
-MAX_RATIO = Column("max. LR", _times("max_latency_ratio"), least=0.05)
-MEAN_RATIO = Column("mean LR", _times("avg_latency_ratio"), least=0.005)
-FTF = Column("max. FTF", _times("ftf_max"))
-FRAGMENTS = Column("fragments", _times("avg_fragments"), least=0.05)
+JCT = MeasureColumn("mean JCT h", _times("avg_jct_s", HOUR))
+WAIT = MeasureColumn("mean wait h", _times("avg_wait_s", HOUR), least=0.01)
+MAKESPAN = MeasureColumn("makespan h", _times("makespan_s", HOUR), 1)
+MAX_RATIO = MeasureColumn("max. LR", _times("max_latency_ratio"), least=0.05)
+MEAN_RATIO = MeasureColumn("mean LR", _times("avg_latency_ratio"), least=0.005)
+FTF = MeasureColumn("max. FTF", _times("ftf_max"))
+FRAGMENTS = MeasureColumn("fragments", _times("avg_fragments"), least=0.05)
 MINUTE = 1.0 / 60.0
-JCT_MIN = Column("mean JCT min", _times("avg_jct_s", MINUTE), 1)
-WAIT_MIN = Column("mean wait min", _times("avg_wait_s", MINUTE), 1)
-MAKESPAN_MIN = Column("makespan min", _times("makespan_s", MINUTE), 1)
-HELD = Column("GPUs held %", _times("gpu_utilisation", 100.0), 0)
-RESTARTS = Column("restarts", _times("restarts"), 0, least=1.0)
-LOST = Column("lost GPU h", _times("lost_gpu_s", HOUR), 1)
-PLAN = Column("ms a plan", _times("plan_mean_s", 1000.0), 1)
+JCT_MIN = MeasureColumn("mean JCT min", _times("avg_jct_s", MINUTE), 1)
+WAIT_MIN = MeasureColumn("mean wait min", _times("avg_wait_s", MINUTE), 1)
+MAKESPAN_MIN = MeasureColumn("makespan min", _times("makespan_s", MINUTE), 1)
+HELD = MeasureColumn("GPUs held %", _times("gpu_utilisation", 100.0), 0)
+RESTARTS = MeasureColumn("restarts", _times("restarts"), 0, least=1.0)
+LOST = MeasureColumn("lost GPU h", _times("lost_gpu_s", HOUR), 1)
+PLAN = MeasureColumn("ms a plan", _times("plan_mean_s", 1000.0), 1)
 COLUMNS = (
     JCT,
     WAIT,
@@ -105,7 +105,9 @@ def _runs(columns: Mapping[str, Sequence[object]]) -> Runs:
     return found
 
 
-def log_ratios(mine: Mapping[int, Row], other: Mapping[int, Row], column: Column) -> list[float]:
+def log_ratios(
+    mine: Mapping[int, Row], other: Mapping[int, Row], column: MeasureColumn
+) -> list[float]:
     """Return the logarithm of mine / other for each seed that both have run."""
     logs = []
     for seed in sorted(mine.keys() & other.keys()):
@@ -151,7 +153,7 @@ COPIES = "hadare"
 """Runs copies of a job on whole nodes, where the others keep to the counts that it asks for."""
 
 
-def relative(of_policy: Mapping[str, Mapping[int, Row]], column: Column) -> dict[str, float]:
+def relative(of_policy: Mapping[str, Mapping[int, Row]], column: MeasureColumn) -> dict[str, float]:
     """Return each policy's mean of a measure over the least of all that keep to what jobs ask."""
     means = {
         name: found.mean + column.least

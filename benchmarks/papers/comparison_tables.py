@@ -17,7 +17,7 @@ from benchmarks.papers.comparison_runs import (
     PLAN,
     RESTARTS,
     WAIT,
-    Column,
+    MeasureColumn,
     Row,
     Runs,
     as_times,
@@ -119,13 +119,13 @@ def leaders(runs: Runs) -> str:
     return markdown(heads, lines)
 
 
-def _mean(seeds: Mapping[int, Row], column: Column) -> str:
+def _mean(seeds: Mapping[int, Row], column: MeasureColumn) -> str:
     found = column.over_seeds(seeds)
     return "–" if found is None else shown(Estimate(found.mean), column.digits)
 
 
 def _against(
-    of_policy: Mapping[str, Mapping[int, Row]], mine: str, other: str, column: Column
+    of_policy: Mapping[str, Mapping[int, Row]], mine: str, other: str, column: MeasureColumn
 ) -> str:
     """Return mine / other with its interval over the seeds, bold where mine is surely less."""
     if mine not in of_policy or other not in of_policy:
@@ -144,7 +144,7 @@ def verdict(found: Estimate | None) -> int:
     return -1 if found.mean < 0 else 1
 
 
-def by_workload(runs: Runs, rival: str, column: Column) -> dict[str, Estimate]:
+def by_workload(runs: Runs, rival: str, column: MeasureColumn) -> dict[str, Estimate]:
     """Return the logarithm of steady / rival for each workload, over its seeds."""
     found = {
         workload: estimate(log_ratios(of_policy[OURS], of_policy[rival], column))
@@ -159,7 +159,7 @@ def over_workloads(found: Mapping[str, Estimate]) -> Estimate | None:
     return estimate([each.mean for each in found.values()])
 
 
-def own_measures(runs: Runs, measures: Mapping[str, Sequence[Column]]) -> str:
+def own_measures(runs: Runs, measures: Mapping[str, Sequence[MeasureColumn]]) -> str:
     """Return how `steady` does on each rival's own measures; in bold where it is surely behind."""
     lines = []
     for rival, columns in measures.items():
@@ -262,7 +262,7 @@ def everything(runs: Runs) -> Iterator[str]:
         yield markdown(["policy", *(column.head for column in COLUMNS)], lines) + "\n"
 
 
-def plain(runs: Runs, columns: Sequence[Column], ratio: Column | None = None) -> str:
+def plain(runs: Runs, columns: Sequence[MeasureColumn], ratio: MeasureColumn | None = None) -> str:
     """Return one table of some measures, of few workloads, and steady / policy of one of them."""
     lines = []
     for workload, of_policy in runs.items():

@@ -19,9 +19,9 @@ from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import Loaded, load_workload
+from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import (
     Cluster,
     Node,
@@ -39,7 +39,7 @@ ROUND_S = 360.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TraceSetting:
     """A trace of Gavel's and the cluster that it was measured on: GPUs by type."""
 
     name: str
@@ -47,13 +47,13 @@ class Setting:
     gpus: tuple[tuple[str, int], ...]
 
 
-ARRIVALS = Setting(
+ARRIVALS = TraceSetting(
     "arrivals",
     "gavel_physical_cluster_max_min_fairness.trace",
     (("v100", 8), ("p100", 16), ("k80", 24)),
 )
-MAKESPAN = Setting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
-STATIC = Setting(
+MAKESPAN = TraceSetting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
+STATIC = TraceSetting(
     "static", "gavel_generated_480_static.trace", (("v100", 20), ("p100", 20), ("k80", 20))
 )
 
@@ -90,7 +90,7 @@ class Blocking(Gavel):
 
 
 @cache
-def load(setting: Setting, folder: Path, *, blind: bool) -> Loaded:
+def load(setting: TraceSetting, folder: Path, *, blind: bool) -> ReplayInputs:
     """Return a trace with its cluster, on which spreading a job costs nothing if `blind`."""
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, GPUS_A_NODE)
@@ -106,7 +106,7 @@ def load(setting: Setting, folder: Path, *, blind: bool) -> Loaded:
 
 
 def run(
-    setting: Setting,
+    setting: TraceSetting,
     policy: Policy,
     folder: Path,
     *,
@@ -120,7 +120,7 @@ def run(
         loaded.cluster,
         policy,
         loaded.speeds,
-        Settings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
+        SimulationSettings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
     )
     measures = measure(log, loaded.speeds)
     assert measures.completed == measures.jobs
@@ -197,7 +197,7 @@ RIVALS = (
 COSTS = ((True, 0.0), (False, 0.0), (False, 10.0), (False, 60.0))
 
 
-def ranking(setting: Setting, folder: Path) -> str:
+def ranking(setting: TraceSetting, folder: Path) -> str:
     """Average JCT and rank of every policy as costs are switched on one after another."""
     names, found = [], []
     for name, settings in RIVALS:

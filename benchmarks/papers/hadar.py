@@ -26,11 +26,11 @@ from benchmarks.papers.hadar_jobs import drawn, least
 from benchmarks.papers.page import PAGES, filled
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.measures.metrics import Measures, measure
-from hetsched_core.policies.hadar.prices import Jobs, price_bounds
+from hetsched_core.policies.hadar.prices import PricedJobs, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes, plan_queue
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.types import (
     Cluster,
@@ -99,7 +99,11 @@ def fig1_ends(variant: Variant) -> list[int]:
         for j in range(3)
     ]
     log = simulate(
-        jobs, FIG1, make_policy(*variant), Speeds(FIG1, tables), Settings(restart_cost_s=0.0)
+        jobs,
+        FIG1,
+        make_policy(*variant),
+        Speeds(FIG1, tables),
+        SimulationSettings(restart_cost_s=0.0),
     )
     ends = {record.job.id: record.end_s or math.inf for record in log.jobs}
     return [round(math.ceil(ends[f"J{j + 1}"] / ROUND_S - 1e-6)) for j in range(3)]
@@ -144,7 +148,7 @@ def static_run(folder: Path, name: str, settings: tuple[tuple[str, str], ...]) -
         loaded.cluster,
         make_policy(name, dict(settings)),
         loaded.speeds,
-        Settings(round_s=ROUND_S, restart_cost_s=RESTART_S),
+        SimulationSettings(round_s=ROUND_S, restart_cost_s=RESTART_S),
     )
 
 
@@ -296,7 +300,7 @@ def mix_run(
         cluster,
         make_policy(policy, dict(settings)),
         speeds,
-        Settings(round_s=slot, restart_cost_s=RESTART_S),
+        SimulationSettings(round_s=slot, restart_cost_s=RESTART_S),
     )
     return measure(log, speeds)
 
@@ -412,7 +416,7 @@ def bound_broken(rng: Random, *, whole: bool) -> bool:
     jobs = 5 if whole else 10
     gpus = np.array([rng.choice((1, 1, 2, 4)) if whole else 1 for _ in range(jobs)])
     utility = np.array([[10 ** rng.uniform(-1.5, 1.5) for _ in range(types)] for _ in range(jobs)])
-    one = Jobs(gpus.astype(np.float64), gpus.astype(np.float64), np.ones_like(utility))
+    one = PricedJobs(gpus.astype(np.float64), gpus.astype(np.float64), np.ones_like(utility))
     bounds = price_bounds(
         one,
         lambda _, seconds: utility.min(axis=1) + 0.0 * seconds,

@@ -18,9 +18,9 @@ from scipy.sparse import coo_array
 from benchmarks.papers.fidelity import STATIC, load, markdown
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.gavel import read_measured
-from hetsched_core.traces.load import Loaded
+from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
 from hetsched_core.types import Cluster, Speeds, Submission
 
@@ -94,7 +94,7 @@ def least(folder: Path) -> str:
     return f"No schedule of these jobs is shorter than {bound_h:.1f} h."
 
 
-def drawn_jobs(folder: Path, trace: str, seed: int) -> tuple[list[Submission], Loaded]:
+def drawn_jobs(folder: Path, trace: str, seed: int) -> tuple[list[Submission], ReplayInputs]:
     """Return jobs with the statistics of a trace, all there at the start, and where they run."""
     loaded = load(STATIC, folder, blind=False)
     file = folder / "throughputs/gavel_simulation_throughputs.json.gz"
@@ -151,13 +151,15 @@ def drawn(folder: Path) -> str:
     return markdown((*heads, "GPUs held %"), lines)
 
 
-def _run(jobs: list[Submission], where: Loaded, name: str, settings: dict[str, str]) -> Measures:
+def _run(
+    jobs: list[Submission], where: ReplayInputs, name: str, settings: dict[str, str]
+) -> Measures:
     log = simulate(
         jobs,
         where.cluster,
         make_policy(name, settings),
         where.speeds,
-        Settings(round_s=360.0, restart_cost_s=10.0),
+        SimulationSettings(round_s=360.0, restart_cost_s=10.0),
     )
     measures = measure(log, where.speeds)
     assert measures.completed == JOBS

@@ -25,7 +25,7 @@ from hetsched_core.policies.hare.hlas_p import HlasP
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     Job,
@@ -64,7 +64,7 @@ SEARCHERS = range(0, 20, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class HareCase:
     """One workload on one cluster."""
 
     gpus: int = 160
@@ -78,7 +78,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class HareWorld:
     """Jobs, cluster and true speeds."""
 
     jobs: tuple[Submission, ...]
@@ -86,7 +86,7 @@ class World:
     speeds: Speeds
 
 
-def times_of(model: str, gpu_type: str, case: Case) -> TaskTimes:
+def times_of(model: str, gpu_type: str, case: HareCase) -> TaskTimes:
     """Return the times of a mini-batch: training by batch and GPU, gradients there and back."""
     _, on_v100, *speeds, megabytes = MODELS[model]
     v100, t4, m60 = speeds
@@ -96,7 +96,7 @@ def times_of(model: str, gpu_type: str, case: Case) -> TaskTimes:
 
 
 @cache
-def world(case: Case) -> World:
+def world(case: HareCase) -> HareWorld:
     """Return a workload: a quarter of the jobs of each field, or half of them of one."""
     nodes = case.gpus // 4
     types = [case.level[n * len(case.level) // nodes] for n in range(nodes)]
@@ -114,10 +114,10 @@ def world(case: Case) -> World:
             np.full(each.shape, Layer.TRUTH, np.int8),
             tasks=tasks,
         )
-    return World(tuple(_jobs(case)), cluster, Speeds(cluster, tables))
+    return HareWorld(tuple(_jobs(case)), cluster, Speeds(cluster, tables))
 
 
-def _jobs(case: Case) -> Iterable[Submission]:
+def _jobs(case: HareCase) -> Iterable[Submission]:
     rng = Random(case.seed)
     for n in range(case.jobs):
         mostly = case.mostly and rng.random() < 0.5
@@ -148,10 +148,10 @@ def _jobs(case: Case) -> Iterable[Submission]:
 
 
 @cache
-def run(case: Case, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
+def run(case: HareCase, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
     """Return what a policy makes of a case."""
     given = world(case)
-    costs = Settings(round_s=60.0, restart_cost_s=3.3)
+    costs = SimulationSettings(round_s=60.0, restart_cost_s=3.3)
     return simulate(
         given.jobs,
         given.cluster,
@@ -190,7 +190,7 @@ OFFLINE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
-def bound_s(case: Case) -> float:
+def bound_s(case: HareCase) -> float:
     """Return the proven least weighted mean JCT of a case."""
     given = world(case)
     kinds = [node.gpu_type for node in given.cluster for _ in range(node.gpus)]
@@ -209,7 +209,7 @@ def bound_s(case: Case) -> float:
     return (relax(instance, 1.4).bound_s or 0.0) / float(weight.sum())
 
 
-def offline(cases: Mapping[str, Case]) -> str:
+def offline(cases: Mapping[str, HareCase]) -> str:
     """Return weighted JCTs over the proven bound, a line for each case."""
     lines = []
     for name, case in cases.items():
@@ -221,27 +221,27 @@ def offline(cases: Mapping[str, Case]) -> str:
 
 def gpus() -> str:
     """160 GPUs and fewer."""
-    return offline({f"{n} GPUs": Case(gpus=n) for n in (80, 120, 160)})
+    return offline({f"{n} GPUs": HareCase(gpus=n) for n in (80, 120, 160)})
 
 
 def jobs() -> str:
     """100 to 300 jobs."""
-    return offline({f"{n} jobs": Case(jobs=n) for n in (100, 200, 300)})
+    return offline({f"{n} jobs": HareCase(jobs=n) for n in (100, 200, 300)})
 
 
 def levels() -> str:
     """From GPUs of one type to four."""
-    return offline({" × ".join(level): Case(level=level) for level in LEVELS})
+    return offline({" × ".join(level): HareCase(level=level) for level in LEVELS})
 
 
 def mixes() -> str:
     """Half of the jobs of one field."""
-    return offline({f"half {field}": Case(mostly=field) for field in FIELDS})
+    return offline({f"half {field}": HareCase(mostly=field) for field in FIELDS})
 
 
 def bandwidth() -> str:
     """Networks of 1, 10 and 25 Gb/s, as JCT in seconds."""
-    cases = {g: Case(gbit_s=g) for g in (1.0, 10.0, 25.0)}
+    cases = {g: HareCase(gbit_s=g) for g in (1.0, 10.0, 25.0)}
     at = {g: [weighted_jct_s(run(c, p, s)) for _, p, s in OFFLINE] for g, c in cases.items()}
     lines = [[f"{g:g} Gb/s", *(f"{v:.0f} s" for v in values)] for g, values in at.items()]
     change = [new / old - 1.0 for old, new in zip(at[10.0], at[25.0], strict=True)]
@@ -251,7 +251,7 @@ def bandwidth() -> str:
 
 def batch() -> str:
     """Mini-batches of half, the same and twice the size, in as many rounds."""
-    return offline({f"batch × {b:g}": Case(batch=b) for b in (0.5, 1.0, 2.0)})
+    return offline({f"batch × {b:g}": HareCase(batch=b) for b in (0.5, 1.0, 2.0)})
 
 
 # -- online ----------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ ONLINE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
-def online(cases: Mapping[str, Case]) -> str:
+def online(cases: Mapping[str, HareCase]) -> str:
     """Return mean JCTs, a line for each case."""
     lines = [
         [name, *(f"{mean_jct_s(run(case, p, settings)):.0f} s" for _, p, settings in ONLINE)]
@@ -277,12 +277,12 @@ def online(cases: Mapping[str, Case]) -> str:
 
 def online_gpus() -> str:
     """100 to 180 GPUs."""
-    return online({f"{n} GPUs": Case(gpus=n) for n in (100, 140, 180)})
+    return online({f"{n} GPUs": HareCase(gpus=n) for n in (100, 140, 180)})
 
 
 def online_jobs() -> str:
     """100 to 300 jobs on 160 GPUs."""
-    return online({f"{n} jobs": Case(jobs=n) for n in (100, 200, 300)})
+    return online({f"{n} jobs": HareCase(jobs=n) for n in (100, 200, 300)})
 
 
 SEEDS = (0, 1, 2)
@@ -293,7 +293,7 @@ def search() -> str:
     lines = []
     users = {f"u{user:02d}" for user in SEARCHERS}
     for seed in SEEDS:
-        told = [run(Case(search_groups=known, seed=seed), "hlas-p") for known in (True, False)]
+        told = [run(HareCase(search_groups=known, seed=seed), "hlas-p") for known in (True, False)]
         for name, mine in (("of search groups", True), ("others", False)):
             means = [
                 float(
@@ -314,7 +314,7 @@ def search() -> str:
 
 def groups() -> str:
     """HLAS with few and with many groups."""
-    case = Case()
+    case = HareCase()
     given = world(case)
     lines = []
     for count in (5, 10, 20, 40, 80, 160):

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from benchmarks.papers.fidelity import markdown
-from benchmarks.papers.hops_cells import Cell, Found, Variant, result
+from benchmarks.papers.hops_cells import Found, HopsCell, PolicyVariant, result
 from benchmarks.papers.page import PAGES, filled
 
 PAGE = PAGES / "hops.md"
@@ -27,14 +27,14 @@ SEEDS = range(10)
 FEW_SEEDS = range(3)
 SMALL, LARGE = "64 GPUs", "512 GPUs"
 
-HOPS = Variant("hops", told="learned")
-HOPS_KNOWING = Variant("hops", told="nodes")
-HOPS_BY_TYPE = Variant("hops", told="types")
-SIA = Variant("sia", (("gap", "0.01"),))
-SIA_UNSCATTERED = Variant("sia, unscattered", SIA.parameters)
-GAVEL = Variant("gavel")
-SIMPLE = tuple(map(Variant, ("slurm", "fifo", "las", "sjf", "srtf")))
-SEEDS_OF: dict[str, dict[Variant, range]] = {
+HOPS = PolicyVariant("hops", told="learned")
+HOPS_KNOWING = PolicyVariant("hops", told="nodes")
+HOPS_BY_TYPE = PolicyVariant("hops", told="types")
+SIA = PolicyVariant("sia", (("gap", "0.01"),))
+SIA_UNSCATTERED = PolicyVariant("sia, unscattered", SIA.parameters)
+GAVEL = PolicyVariant("gavel")
+SIMPLE = tuple(map(PolicyVariant, ("slurm", "fifo", "las", "sjf", "srtf")))
+SEEDS_OF: dict[str, dict[PolicyVariant, range]] = {
     SMALL: dict.fromkeys((HOPS, SIA, SIA_UNSCATTERED, GAVEL, *SIMPLE), SEEDS),
     LARGE: dict.fromkeys((HOPS, HOPS_KNOWING, SIA, GAVEL, *SIMPLE), SEEDS),
 }
@@ -60,7 +60,7 @@ MEASURES = {
 }
 
 
-def named(variant: Variant) -> str:
+def named(variant: PolicyVariant) -> str:
     """Return how a variant is called in tables."""
     known = variant.policy == "hops" and variant.told == "nodes"
     return variant.policy + (", speeds known" if known else "")
@@ -77,13 +77,15 @@ class Replays:
         self,
         seeds: Sequence[int],
         scale: str,
-        variant: Variant,
+        variant: PolicyVariant,
         *,
         round_s: float = 360.0,
         faster: float = 1.0,
     ) -> list[Found]:
         """Return what came out for each seed."""
-        return [result(Cell(scale, variant, seed, round_s, faster), self._folder) for seed in seeds]
+        return [
+            result(HopsCell(scale, variant, seed, round_s, faster), self._folder) for seed in seeds
+        ]
 
 
 # -- Statistics ------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def times(sample: Sequence[float], base: Sequence[float]) -> str:
 # -- Tables ----------------------------------------------------------------------------------------
 
 
-def main_line(replays: Replays, scale: str, variant: Variant) -> tuple[str, ...]:
+def main_line(replays: Replays, scale: str, variant: PolicyVariant) -> tuple[str, ...]:
     """Return what a policy makes of one of the paper's settings."""
     seeds = SEEDS_OF[scale][variant]
     found = replays.over(seeds, scale, variant)
@@ -179,9 +181,9 @@ def ratio_table(replays: Replays, scale: str) -> str:
     return markdown(("over hops", *heads), lines)
 
 
-def hops(**parameters: str) -> Variant:
+def hops(**parameters: str) -> PolicyVariant:
     """Return Hops, learning, with other parameters."""
-    return Variant("hops", tuple(sorted(parameters.items())), "learned")
+    return PolicyVariant("hops", tuple(sorted(parameters.items())), "learned")
 
 
 PRIORITIES = {
@@ -228,7 +230,7 @@ def rates(replays: Replays) -> str:
     return markdown(heads, lines)
 
 
-def compared(replays: Replays, variants: Mapping[str, Variant]) -> str:
+def compared(replays: Replays, variants: Mapping[str, PolicyVariant]) -> str:
     """Return variants of Hops on 64 GPUs, and their paired ratios to the first."""
     lines = []
     base: list[Found] = []
@@ -256,7 +258,7 @@ ROUNDS_S = (60.0, 360.0)
 SWEEP = (*MEASURES, "max_ftf")
 
 
-def sweep(replays: Replays, lines: Mapping[str, tuple[Variant, float]]) -> str:
+def sweep(replays: Replays, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
     """Return means for variants and round lengths on 64 GPUs."""
     rows = []
     for name, (variant, round_s) in lines.items():

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from benchmarks.papers.hops_setting import MODELS, SCALES, World, world_of
+from benchmarks.papers.hops_setting import MODELS, SCALES, HopsWorld, world_of
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policies.sia import Sia
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.types import (
     Cluster,
@@ -57,7 +57,7 @@ def scattered(configuration: Configuration, cluster: Cluster) -> bool:
     return len(configuration) > -(-configuration.gpus // largest)
 
 
-def policy_of(variant: Variant) -> Policy:
+def policy_of(variant: PolicyVariant) -> Policy:
     """Return the policy of a variant."""
     parameters = dict(variant.parameters)
     if variant.policy == "sia, unscattered":
@@ -66,7 +66,7 @@ def policy_of(variant: Variant) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class PolicyVariant:
     """A policy with parameters, and what it is told about speeds.
 
     `told`: `types` the true means of the GPU types; `nodes` the truth; `learned` nothing at first.
@@ -78,11 +78,11 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HopsCell:
     """One replay. `faster` multiplies the arrivals of an hour."""
 
     scale: str
-    variant: Variant
+    variant: PolicyVariant
     seed: int
     round_s: float = 360.0
     faster: float = 1.0
@@ -118,7 +118,7 @@ class Found:
     class_ratio: dict[str, float]
 
 
-def result(cell: Cell, folder: Path) -> Found:
+def result(cell: HopsCell, folder: Path) -> Found:
     """Return what came out of a replay, computed unless the folder has it."""
     file = folder / cell.file
     if not file.exists():
@@ -129,12 +129,12 @@ def result(cell: Cell, folder: Path) -> Found:
 
 
 @cache
-def _world(scale: str, faster: float, seed: int) -> World:
+def _world(scale: str, faster: float, seed: int) -> HopsWorld:
     setting = SCALES[scale]
     return world_of(replace(setting, per_hour=setting.per_hour * faster), seed)
 
 
-def _estimates(world: World, told: str, seed: int) -> Estimates:
+def _estimates(world: HopsWorld, told: str, seed: int) -> Estimates:
     match told:
         case "types":
             return KnownSpeeds(world.by_type)
@@ -145,14 +145,14 @@ def _estimates(world: World, told: str, seed: int) -> Estimates:
     raise ValueError(f"{told!r} is not one of types, nodes, learned")
 
 
-def _replay(cell: Cell) -> Found:
+def _replay(cell: HopsCell) -> Found:
     world = _world(cell.scale, cell.faster, cell.seed)
     log = simulate(
         world.submissions,
         world.cluster,
         policy_of(cell.variant),
         world.speeds,
-        Settings(round_s=cell.round_s, seed=cell.seed),
+        SimulationSettings(round_s=cell.round_s, seed=cell.seed),
         estimates=_estimates(world, cell.variant.told, cell.seed),
     )
     m = measure(log, world.speeds)

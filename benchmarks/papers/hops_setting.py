@@ -93,7 +93,7 @@ SCALES = {scale.name: scale for scale in (SMALL, LARGE)}
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class HopsWorld:
     """A cluster, jobs, and the true speeds; `by_type` are their means over the nodes of a type."""
 
     cluster: Cluster
@@ -135,7 +135,7 @@ def speeds_of(cluster: Cluster, hosts: Sequence[HostKind]) -> tuple[Speeds, Spee
     return by_type.revised(uneven), by_type
 
 
-def world_of(scale: Scale, seed: int) -> World:
+def world_of(scale: Scale, seed: int) -> HopsWorld:
     """Return a setting with jobs drawn by this seed: Poisson arrivals, models by row of table 2."""
     cluster = cluster_of(scale)
     speeds, by_type = speeds_of(cluster, scale.hosts)
@@ -155,7 +155,7 @@ def world_of(scale: Scale, seed: int) -> World:
         job = replace(job, total_samples=samples, time_limit_s=_limit(job, samples, by_type))
         submissions.append(Submission(job, samples))
         at_s += 3600.0 / scale.per_hour * float(draw.exponential())
-    return World(cluster, tuple(submissions), speeds, by_type)
+    return HopsWorld(cluster, tuple(submissions), speeds, by_type)
 
 
 def _requirements(draw: np.random.Generator, gpu_s: float) -> RequirementSet:

@@ -19,12 +19,18 @@ from benchmarks.papers.throughput import markdown
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import with_node_spread
-from hetsched_core.simulate import Estimates, KnownSpeeds, Measured, Settings, simulate
+from hetsched_core.simulate import (
+    Estimates,
+    KnownSpeeds,
+    RunMeasurement,
+    SimulationSettings,
+    simulate,
+)
 from hetsched_core.simulate.learned import LEAST_ITERATIONS, LearnedSpeeds
 from hetsched_core.throughput.node_spread import node_spread
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.types import Configuration, Purpose, Speeds
 
 PAGE = PAGES / "learning.md"
@@ -35,7 +41,7 @@ KNOWN_RUNS = ((0, 0), (1, 9), (10, 99), (100, 10**9))
 
 
 @cache
-def load(seed: int, spread: str | None) -> Loaded:
+def load(seed: int, spread: str | None) -> ReplayInputs:
     """Return the bundled log, its models drawn with this seed, on nodes that differ as measured."""
     cluster = read_cluster(cluster_path())
     loaded = load_workload((log_path(),), cluster, LoadOptions(seed=seed))
@@ -43,7 +49,7 @@ def load(seed: int, spread: str | None) -> Loaded:
 
 
 @dataclass(slots=True)
-class Judged:
+class ComparedEstimates:
     """Learned estimates that are compared with each run before they are told of it.
 
     Each of `found` is the number of runs of the profile that were known, and the relative error of
@@ -58,7 +64,7 @@ class Judged:
         """Return what is learned so far."""
         return self.inner.speeds(now)
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Judge what was believed of a run, then learn from it."""
         profile, where = measured.job.profile, measured.configuration
         if measured.purpose is Purpose.RUN and measured.samples > 0:
@@ -75,12 +81,12 @@ class Judged:
         self.inner.observe(measured)
 
 
-def unlearned(loaded: Loaded, seed: int) -> LearnedSpeeds:
+def unlearned(loaded: ReplayInputs, seed: int) -> LearnedSpeeds:
     """Return estimates that know nothing yet."""
     return LearnedSpeeds(loaded.cluster, loaded.speeds, seed=seed)
 
 
-def profiled(loaded: Loaded, seed: int) -> LearnedSpeeds:
+def profiled(loaded: ReplayInputs, seed: int) -> LearnedSpeeds:
     """Return estimates that know a profiling run of each model on one GPU of each type."""
     estimates = unlearned(loaded, seed)
     jobs = {s.job.profile: s.job for s in loaded.workload.submissions}
@@ -91,13 +97,15 @@ def profiled(loaded: Loaded, seed: int) -> LearnedSpeeds:
             speed = loaded.speeds.speed(profile, where)
             samples = LEAST_ITERATIONS * loaded.speeds.table(profile).batch_size
             if speed > 0:
-                estimates.observe(Measured(job, Purpose.PROFILE, where, samples, samples / speed))
+                estimates.observe(
+                    RunMeasurement(job, Purpose.PROFILE, where, samples, samples / speed)
+                )
     return estimates
 
 
-def average_jct_h(loaded: Loaded, policy: str, estimates: Estimates, seed: int) -> float:
+def average_jct_h(loaded: ReplayInputs, policy: str, estimates: Estimates, seed: int) -> float:
     """Return what a policy makes of the log with these estimates."""
-    submissions, settings = loaded.workload.submissions, Settings(seed=seed)
+    submissions, settings = loaded.workload.submissions, SimulationSettings(seed=seed)
     log = simulate(
         submissions,
         loaded.cluster,
@@ -116,7 +124,7 @@ def errors(policy: str, spread: str | None) -> list[str]:
     found = []
     for seed in SEEDS:
         loaded = load(seed, spread)
-        judged = Judged(unlearned(loaded, seed))
+        judged = ComparedEstimates(unlearned(loaded, seed))
         average_jct_h(loaded, policy, judged, seed)
         found += judged.found
     table = np.array(found)
@@ -128,7 +136,7 @@ def errors(policy: str, spread: str | None) -> list[str]:
     return cells
 
 
-SOURCES: dict[str, Callable[[Loaded, int], Estimates]] = {
+SOURCES: dict[str, Callable[[ReplayInputs, int], Estimates]] = {
     "truth": lambda loaded, _: KnownSpeeds(loaded.speeds),
     "profiled before": profiled,
     "nothing known": unlearned,

@@ -17,11 +17,11 @@ from benchmarks.papers.throughput import markdown
 from hetsched_core.measures.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
 from hetsched_core.report.history import LoggedHistory
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
 from hetsched_core.traces.infer_cluster import infer_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 from hetsched_core.traces.slurm_nodes import read_scontrol
 
@@ -38,19 +38,19 @@ HABROK = (
 )
 
 
-def bundled(seed: int = 0) -> Loaded:
+def bundled(seed: int = 0) -> ReplayInputs:
     """Return the log that comes with the project, its models drawn with this seed."""
     return load_workload((log_path(),), read_cluster(cluster_path()), LoadOptions(seed=seed))
 
 
-def fox(folder: Path, seed: int = 0) -> Loaded:
+def fox(folder: Path, seed: int = 0) -> ReplayInputs:
     """Return the log of Fox on the cluster that it shows."""
     sacct = SacctOptions(fields=parse_fields(FOX), zone=parse_zone("Europe/Oslo"))
     options = LoadOptions(sacct=sacct, seed=seed)
     return load_workload((folder / "fox_sacct_P_noheader.txt",), None, options)
 
 
-def habrok(folder: Path, seed: int = 0) -> Loaded:
+def habrok(folder: Path, seed: int = 0) -> ReplayInputs:
     """Return the log of Hábrók on the cluster that scontrol shows."""
     nodes = read_scontrol((folder / "habrok_scontrol_nodes.txt").read_text())
     sacct = SacctOptions(fields=parse_fields(HABROK), zone=parse_zone("Europe/Amsterdam"))
@@ -59,18 +59,22 @@ def habrok(folder: Path, seed: int = 0) -> Loaded:
     return load_workload((folder / "habrok_sacct_snowman.txt",), cluster, options)
 
 
-def slurm_beside(loaded: Loaded, seed: int = 0) -> Closeness:
+def slurm_beside(loaded: ReplayInputs, seed: int = 0) -> Closeness:
     """Return how close `slurm` comes to the log."""
     submissions = loaded.workload.submissions
     log = simulate(
-        submissions, loaded.cluster, make_policy("slurm"), loaded.speeds, Settings(seed=seed)
+        submissions,
+        loaded.cluster,
+        make_policy("slurm"),
+        loaded.speeds,
+        SimulationSettings(seed=seed),
     )
     found = closeness(submissions, log.jobs)
     assert found is not None
     return found
 
 
-def row(name: str, loaded: Loaded) -> list[str]:
+def row(name: str, loaded: ReplayInputs) -> list[str]:
     """Return a log's line of the table."""
     found = slurm_beside(loaded)
     history = LoggedHistory.of(loaded.workload.submissions)

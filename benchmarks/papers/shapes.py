@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, Column, Row
+from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, MeasureColumn, Row
 from benchmarks.papers.comparison_runs import shown as cell
 from benchmarks.papers.fidelity import markdown
 from benchmarks.papers.page import PAGES, filled
@@ -21,9 +21,9 @@ from hetsched_core.cli import main as hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import replay
 from hetsched_core.report.estimates import relative_change
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
 
@@ -45,14 +45,16 @@ EVEN = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 SHAPES = {"even": EVEN, "and uneven": EVEN | {Shape.UNEVEN}, "and mixed": ALL_SHAPES}
 COLUMNS = (
     JCT,
-    Column("99 % JCT h", lambda row: None if (s := row["p99_jct_s"]) is None else s / 3600.0, 1),
+    MeasureColumn(
+        "99 % JCT h", lambda row: None if (s := row["p99_jct_s"]) is None else s / 3600.0, 1
+    ),
     WAIT,
     FRAGMENTS,
     RESTARTS,
 )
 
 
-def generated(seed: int, folder: Path) -> Loaded:
+def generated(seed: int, folder: Path) -> ReplayInputs:
     """Return generated jobs, a few of which use sixteen GPUs, accepting several counts."""
     cluster, jobs = folder / "cluster.toml", folder / f"jobs-{seed}.jsonl"
     cluster.write_text(format_cluster(ClusterFile(CLUSTER)))
@@ -62,23 +64,23 @@ def generated(seed: int, folder: Path) -> Loaded:
     return load_workload([jobs], ClusterFile(CLUSTER))
 
 
-def logged(seed: int, *, elastic: bool) -> Loaded:
+def logged(seed: int, *, elastic: bool) -> ReplayInputs:
     """Return the bundled log, models drawn with a seed; `elastic` jobs accept several counts."""
     sacct = SacctOptions(zone=ZoneInfo("UTC"))
     options = LoadOptions(elastic=elastic, sacct=sacct, seed=seed)
     return load_workload([BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options)
 
 
-WORKLOADS: Mapping[str, Callable[[int, Path], Loaded]] = {
+WORKLOADS: Mapping[str, Callable[[int, Path], ReplayInputs]] = {
     "the bundled log": lambda seed, _: logged(seed, elastic=False),
     "the same, elastic": lambda seed, _: logged(seed, elastic=True),
     "generated, elastic": generated,
 }
 
 
-def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
+def measured(loaded: ReplayInputs, policy: str, shapes: frozenset[Shape]) -> Row:
     """Return the measures of one replay."""
-    settings = Settings(grace_s=GRACE_S, shapes=shapes)
+    settings = SimulationSettings(grace_s=GRACE_S, shapes=shapes)
     (result,) = replay(loaded, {policy: make_policy(policy, POLICIES[policy])}, settings)
     found = result.measures
     return {
@@ -87,7 +89,7 @@ def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
     }
 
 
-def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: Column) -> str:
+def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: MeasureColumn) -> str:
     """Return how a measure changes against even shapes, seed by seed, in per cent."""
     change = relative_change(
         [column.of(even[seed]) for seed in SEEDS], [column.of(other[seed]) for seed in SEEDS]

@@ -41,7 +41,7 @@ MOST_SPEEDUP = 2.05
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GavelRow:
     """One model at one batch size on one GPU type: samples/s of the whole job at `COUNTS`."""
 
     model: str
@@ -60,11 +60,11 @@ class Row:
         return ""
 
 
-Predict = Callable[[Row, int], float]
+Predict = Callable[[GavelRow, int], float]
 """Samples/s of the whole job at a count, from its speeds on 1 and 2 GPUs and those of others."""
 
 
-def gavel_rows(folder: Path) -> tuple[Row, ...]:
+def gavel_rows(folder: Path) -> tuple[GavelRow, ...]:
     """Return every row of Gavel's table that was measured at all four counts."""
     path = folder / "throughputs/gavel_simulation_throughputs.json.gz"
     tables = read_throughputs(gzip.decompress(path.read_bytes()).decode(), path.name)
@@ -76,19 +76,21 @@ def gavel_rows(folder: Path) -> tuple[Row, ...]:
                 speeds = half[at] * table.counts
                 if tuple(table.counts) == COUNTS and np.all(speeds > 0):
                     rows.append(
-                        Row(model, int(batch.rstrip(")")), gpu_type, nodes, tuple(speeds.tolist()))
+                        GavelRow(
+                            model, int(batch.rstrip(")")), gpu_type, nodes, tuple(speeds.tolist())
+                        )
                     )
     return tuple(rows)
 
 
-def two_points(row: Row, gpus: int) -> float:
+def two_points(row: GavelRow, gpus: int) -> float:
     """Predict by a ring through the two points: T = c + d (N-1)/N, between nodes T = c + d."""
     alone, two = (n / speed for n, speed in zip(KNOWN, row.speeds, strict=False))
     lost = max(0.0, two - alone)
     return gpus / (alone + (lost * 2 * (gpus - 1) / gpus if row.nodes == 1 else lost))
 
 
-def variants(rows: Sequence[Row]) -> dict[int, Variant]:
+def variants(rows: Sequence[GavelRow]) -> dict[int, Variant]:
     """Return what may be known of one model on one type, by batch size: 1 and 2 GPUs."""
     rates: dict[int, dict[tuple[int, int], Rate]] = defaultdict(dict)
     for row in rows:
@@ -100,10 +102,10 @@ def variants(rows: Sequence[Row]) -> dict[int, Variant]:
 
 
 def models(
-    rows: Sequence[Row], prior: Prior, together: bool
+    rows: Sequence[GavelRow], prior: Prior, together: bool
 ) -> dict[tuple[str, str, int], TrainingModel]:
     """Fit every (model, type), its batch sizes together or each alone."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[GavelRow]] = defaultdict(list)
     for row in rows:
         groups[row.model, row.gpu_type].append(row)
     fitted = {}
@@ -117,7 +119,7 @@ def models(
     return fitted
 
 
-def by_formula(rows: Sequence[Row], prior: Prior, together: bool) -> Predict:
+def by_formula(rows: Sequence[GavelRow], prior: Prior, together: bool) -> Predict:
     """Predict by the fitted formula alone."""
     fitted = models(rows, prior, together)
     return lambda row, gpus: (
@@ -125,7 +127,7 @@ def by_formula(rows: Sequence[Row], prior: Prior, together: bool) -> Predict:
     )
 
 
-def by_lookup(rows: Sequence[Row], prior: Prior) -> Predict:
+def by_lookup(rows: Sequence[GavelRow], prior: Prior) -> Predict:
     """Predict as a policy is told: formula and measured speeds through the layers."""
     profiles = tuple(dict.fromkeys(f"{row.model} {row.batch}" for row in rows))
     types = tuple(dict.fromkeys(row.gpu_type for row in rows))
@@ -152,12 +154,12 @@ def by_lookup(rows: Sequence[Row], prior: Prior) -> Predict:
     )
 
 
-def error(row: Row, gpus: int, predict: Predict) -> float:
+def error(row: GavelRow, gpus: int, predict: Predict) -> float:
     """Return |predicted / measured - 1| of the speed."""
     return abs(predict(row, gpus) / row.speeds[COUNTS.index(gpus)] - 1)
 
 
-def errors(rows: Iterable[Row], gpus: int, nodes: int, predict: Predict) -> Floats:
+def errors(rows: Iterable[GavelRow], gpus: int, nodes: int, predict: Predict) -> Floats:
     """Return the errors of one placement at one count."""
     return np.array([error(row, gpus, predict) for row in rows if row.nodes == nodes])
 
@@ -166,13 +168,13 @@ CASES = [(gpus, nodes) for nodes in PLACEMENTS for gpus in JUDGED]
 CASE_NAMES = [f"{gpus} GPUs, {PLACEMENTS[nodes]}" for gpus, nodes in CASES]
 
 
-def summary(rows: Sequence[Row], predict: Predict) -> list[str]:
+def summary(rows: Sequence[GavelRow], predict: Predict) -> list[str]:
     """Return median and 90th percentile of the four cases, in per cent."""
     found = (errors(rows, gpus, nodes, predict) for gpus, nodes in CASES)
     return [f"{np.median(e):.1%} ({np.percentile(e, 90):.0%})" if len(e) else "–" for e in found]
 
 
-def medians(rows: Sequence[Row], predict: Predict) -> float:
+def medians(rows: Sequence[GavelRow], predict: Predict) -> float:
     """Return the mean of the four medians."""
     return float(np.mean([np.median(errors(rows, *case, predict)) for case in CASES]))
 
@@ -185,7 +187,7 @@ GRID = [
 ]
 
 
-def chosen_elsewhere(rows: Sequence[Row], by_prior: Mapping[Prior, Predict]) -> Predict:
+def chosen_elsewhere(rows: Sequence[GavelRow], by_prior: Mapping[Prior, Predict]) -> Predict:
     """Predict each model with the prior that is best for all other models."""
     best = {}
     for model in {row.model for row in rows}:
@@ -194,7 +196,7 @@ def chosen_elsewhere(rows: Sequence[Row], by_prior: Mapping[Prior, Predict]) -> 
     return lambda row, gpus: by_prior[best[row.model]](row, gpus)
 
 
-def gavel_figures(rows: tuple[Row, ...]) -> dict[str, str]:
+def gavel_figures(rows: tuple[GavelRow, ...]) -> dict[str, str]:
     """Return the tables of Gavel's measurements."""
     sane = [row for row in rows if not row.fault()]
     hops = replace(USUAL, network_ring=0.0)
@@ -249,9 +251,9 @@ def gavel_figures(rows: tuple[Row, ...]) -> dict[str, str]:
     }
 
 
-def per_model(sane: Sequence[Row], predict: Predict) -> list[list[str]]:
+def per_model(sane: Sequence[GavelRow], predict: Predict) -> list[list[str]]:
     """Return the median error of each type and model."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[GavelRow]] = defaultdict(list)
     for row in sane:
         groups[row.gpu_type, row.model].append(row)
     return [
@@ -267,7 +269,7 @@ def per_model(sane: Sequence[Row], predict: Predict) -> list[list[str]]:
     ]
 
 
-def per_type(sane: Sequence[Row], predict: Predict) -> list[list[str]]:
+def per_type(sane: Sequence[GavelRow], predict: Predict) -> list[list[str]]:
     """Return the median error of each type over all cases."""
     lines = []
     for gpu_type in sorted({row.gpu_type for row in sane}):
@@ -280,7 +282,7 @@ def per_type(sane: Sequence[Row], predict: Predict) -> list[list[str]]:
     return lines
 
 
-def hosts(rows: Sequence[Row]) -> str:
+def hosts(rows: Sequence[GavelRow]) -> str:
     """Say how often more GPUs on one node lose what no single link can explain."""
 
     def iterations_s(gpu_type: str) -> Floats:
@@ -302,7 +304,7 @@ def hosts(rows: Sequence[Row]) -> str:
     )
 
 
-def first_estimates(rows: Sequence[Row]) -> str:
+def first_estimates(rows: Sequence[GavelRow]) -> str:
     """Compare formula (10)'s ratio between types with the measured one, on one GPU."""
     alone: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for row in rows:

@@ -32,18 +32,18 @@ from hetsched_core.forecast import (
     Calibration,
     Experience,
     Futures,
-    Judged,
     PastJob,
+    RangeAccuracy,
     StartRange,
     claim_of,
-    judged,
     possible_starts,
+    range_accuracy,
 )
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.store import Store
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_zone
 from hetsched_core.types import Cluster, Horizon, Job, Node, Plan, Snapshot, Submission, Waiting
 
@@ -62,7 +62,7 @@ class Said(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WhenSetting:
     """Jobs, who schedules them, how many are asked about, and the seed of what users say.
 
     A stopped run keeps its GPUs for `grace_s` seconds; what the daemon is told is the most that it
@@ -96,7 +96,7 @@ BUNDLED_LOG = ("the bundled log, 944 jobs on 64 GPUs", "bundled")
 MSR_192 = (("v100", 64), ("p100", 64), ("k80", 64))
 
 REPLAYED = (
-    Setting(
+    WhenSetting(
         Said.SIZES,
         "984 jobs of Gavel's (msr) on 192 GPUs",
         "fifo",
@@ -104,13 +104,13 @@ REPLAYED = (
         MSR_192,
         one_in=8,
     ),
-    Setting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
+    WhenSetting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
+    WhenSetting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
 )
 
 UNKNOWN = (
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
-    Setting(
+    WhenSetting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
+    WhenSetting(
         Said.LIMITS,
         BUNDLED_LOG[0],
         "hops",
@@ -119,9 +119,9 @@ UNKNOWN = (
         parameters=(("priority", "las"),),
         grace_s=3.0,
     ),
-    Setting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
-    Setting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
-    Setting(
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    WhenSetting(
         Said.NOTHING,
         MAKESPAN[0],
         "steady",
@@ -130,7 +130,7 @@ UNKNOWN = (
         parameters=(("sizes", "attained"),),
         grace_s=3.0,
     ),
-    Setting(
+    WhenSetting(
         Said.NOTHING,
         "the first 400 of Gavel's (another msr) on 192 GPUs",
         "fifo",
@@ -162,7 +162,7 @@ class Watched:
         return plan
 
 
-def load(setting: Setting, folder: Path) -> Loaded:
+def load(setting: WhenSetting, folder: Path) -> ReplayInputs:
     """Return the jobs of a setting with their cluster."""
     if setting.trace == "bundled":
         options = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
@@ -210,7 +210,9 @@ def as_said(submissions: Sequence[Submission], seed: int) -> dict[str, Job]:
     return said
 
 
-def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | None]:
+def replayed(
+    setting: WhenSetting, folder: Path
+) -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Replay a setting, give ranges to its jobs as they come, and judge them by the replay.
 
     What has ended by then is what is known then, and so are the ranges whose jobs have started.
@@ -225,7 +227,7 @@ def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | No
         sorted(loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)),
         setting.said,
     )[: setting.first]
-    real = Settings(grace_s=setting.grace_s)
+    real = SimulationSettings(grace_s=setting.grace_s)
     log = simulate(submissions, loaded.cluster, watched, loaded.speeds, real)
     first = {record.job.id: record.first_start_s for record in log.jobs}
     end = {record.job.id: record.end_s for record in log.jobs}
@@ -282,10 +284,12 @@ def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | No
     return settled(given)
 
 
-def settled(given: Sequence[tuple[StartRange, float]]) -> tuple[Judged | None, Judged | None]:
+def settled(
+    given: Sequence[tuple[StartRange, float]],
+) -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Judge the second half of the ranges, for which the first was learned from, and all."""
     ordered = sorted(given, key=lambda pair: pair[0].at_s)
-    return judged(ordered, len(ordered) // 2), judged(ordered)
+    return range_accuracy(ordered, len(ordered) // 2), range_accuracy(ordered)
 
 
 def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -310,7 +314,7 @@ sleep {seconds}
 """
 
 
-def live() -> tuple[Judged | None, Judged | None]:
+def live() -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Let jobs of 15 to 42 s queue on a private Slurm of 12 GPUs, and judge what the daemon told.
 
     A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
@@ -385,7 +389,9 @@ HEADS = (
 )
 
 
-def row(name: str, policy: str, judgement: tuple[Judged | None, Judged | None]) -> tuple[str, ...]:
+def row(
+    name: str, policy: str, judgement: tuple[RangeAccuracy | None, RangeAccuracy | None]
+) -> tuple[str, ...]:
     """Return a line of the table."""
     found, whole = judgement
     assert found is not None
@@ -404,7 +410,7 @@ def row(name: str, policy: str, judgement: tuple[Judged | None, Judged | None]) 
     )
 
 
-def line_of(setting: Setting, folder: Path) -> tuple[str, ...]:
+def line_of(setting: WhenSetting, folder: Path) -> tuple[str, ...]:
     """Return the line of a setting."""
     begun = time.perf_counter()
     parameters = "".join(f", {key} = {value}" for key, value in setting.parameters)

@@ -28,4 +28,4 @@ class WidestFirst:
             return -min(view.job.requirements.largest, self.most), submission_order(view)
 
         order = sorted(snapshot.jobs.values(), key=width)
-        return pack(snapshot, order, Packing.IN_TURN, Replan())
+        return pack(snapshot, order, Packing.STRICT_ORDER, Replan())

@@ -10,7 +10,7 @@ from hetsched_core.choose.problem import (
     ChooseProblem,
     JobPieces,
     NodeClasses,
-    Options,
+    OptionColumns,
     ProblemError,
 )
 from hetsched_core.choose.solver import choose, choose_in_order
@@ -20,7 +20,7 @@ __all__ = [
     "ChooseProblem",
     "JobPieces",
     "NodeClasses",
-    "Options",
+    "OptionColumns",
     "ProblemError",
     "assign_nodes",
     "choose",

@@ -22,7 +22,7 @@ from hetsched_core.choose.problem import (
     ChooseProblem,
     JobPieces,
     NodeClasses,
-    Options,
+    OptionColumns,
     ProblemError,
     runs_of,
     starts_of,
@@ -173,7 +173,7 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
                 np.ones(number, np.int64),
                 tuple(map(str, range(number))),
             ),
-            Options(
+            OptionColumns(
                 options.job[origin],
                 options.value[origin],
                 starts_of([len(nodes) for nodes in pieces]),

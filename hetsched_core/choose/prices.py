@@ -56,7 +56,7 @@ MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class PriceLoopResult:
     """What came of the price loop.
 
     Attributes:
@@ -137,7 +137,7 @@ class _Scheme:
         )
 
 
-def find_prices(offers: Offers, earlier: Floats | None = None) -> Priced:
+def find_prices(offers: Offers, earlier: Floats | None = None) -> PriceLoopResult:
     """Return prices whose bound is near the least.
 
     Args:
@@ -168,7 +168,7 @@ def find_prices(offers: Offers, earlier: Floats | None = None) -> Priced:
     return min((priced_at(offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound)
 
 
-def priced_at(offers: Offers, slot: Floats) -> Priced:
+def priced_at(offers: Offers, slot: Floats) -> PriceLoopResult:
     """Return what (K,) prices of slots prove."""
     classes, jobs = offers.classes, offers.problem.jobs
     best, second, choice = np.empty(jobs), np.empty(jobs), np.empty(jobs, np.int64)
@@ -177,7 +177,7 @@ def priced_at(offers: Offers, slot: Floats) -> Priced:
     worth = offers.idle_worth(slot)[np.arange(len(classes)), classes.capacity]
     bound = float(best.sum() + worth @ classes.count)
     per_gpu = worth / np.maximum(1, classes.capacity)
-    return Priced(slot, per_gpu, bound, best, second, choice)
+    return PriceLoopResult(slot, per_gpu, bound, best, second, choice)
 
 
 def _follow(

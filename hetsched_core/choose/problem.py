@@ -106,7 +106,7 @@ class NodeClasses:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class OptionColumns:
     """The Q configurations that jobs could take, those of one job together, with P pieces in all.
 
     Option q takes the pieces `starts[q]:starts[q + 1]`, each on a node of its own.
@@ -166,10 +166,10 @@ class Options:
         """Number of options."""
         return len(self.job)
 
-    def only(self, kept: Ints) -> Options:
+    def only(self, kept: Ints) -> OptionColumns:
         """Return some of the options, ascending."""
         starts, at = starts_of(np.diff(self.starts)[kept]), runs_of(self.starts, kept)[1]
-        return Options(
+        return OptionColumns(
             self.job[kept], self.value[kept], starts, self.piece_class[at], self.piece_gpus[at]
         )
 
@@ -182,7 +182,7 @@ class ChooseProblem:
     """
 
     classes: NodeClasses
-    options: Options
+    options: OptionColumns
     jobs: int
 
     def __post_init__(self) -> None:

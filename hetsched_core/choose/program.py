@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose.offers import Offers
-from hetsched_core.optimize import Limits, Matrix, Program, Solution, Status, solve
+from hetsched_core.optimize import Limits, Matrix, Program, Solution, SolverStatus, solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,7 +109,7 @@ def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: fl
     Options are given as in `formulate`; `gap` is the relative gap at which a choice is good enough.
     """
     if len(opened) == 0:
-        return Solution(status=Status.INFEASIBLE)
+        return Solution(status=SolverStatus.INFEASIBLE)
     program = formulate(offers, opened, fixed)
     # The programme's own gap is relative to what is open.
     settled = float(offers.value[fixed].sum())

@@ -24,7 +24,7 @@ from hetsched_core.choose.nodes import (
 )
 from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
 from hetsched_core.choose.pools import MergedKinds, merge_kinds, split_kinds
-from hetsched_core.choose.prices import Priced, find_prices, priced_at
+from hetsched_core.choose.prices import PriceLoopResult, find_prices, priced_at
 from hetsched_core.choose.problem import Choice, ChooseProblem, NodeClasses, ProblemError
 from hetsched_core.choose.program import SHARE, solve_open
 
@@ -112,7 +112,7 @@ def choose_in_order(problem: ChooseProblem) -> Ints:
 
 def _by_kind(
     whole: MergedKinds, offers: Offers, earlier: Floats | None, gap: float, unit: float
-) -> tuple[Priced, _Incumbent]:
+) -> tuple[PriceLoopResult, _Incumbent]:
     """Choose among kinds of nodes first; where that cannot be told apart, among classes."""
     together, options = offers_of(whole.problem, unit), offers.problem.options
     if earlier is not None:
@@ -173,12 +173,12 @@ def _rechoose_kinds(
     return option
 
 
-def _rounding(offers: Offers, priced: Priced) -> _Incumbent:
+def _rounding(offers: Offers, priced: PriceLoopResult) -> _Incumbent:
     """Return what jobs take at the prices, one after another."""
     return _Incumbent(_fill_rest(offers, priced, priced.choice), priced.bound, ROUNDED)
 
 
-def _fill_rest(offers: Offers, priced: Priced, option: Ints) -> Ints:
+def _fill_rest(offers: Offers, priced: PriceLoopResult, option: Ints) -> Ints:
     """Return what was chosen with what it leaves used up, the widest pieces going first."""
     order = offers.widest_first(option, priced.best)
     return serve_idle(offers, order, option, offers.cost(priced.slot), SWEEPS)
@@ -194,7 +194,7 @@ class _Incumbent:
     limits: tuple[str, ...] = ()
 
 
-def _search(offers: Offers, priced: Priced, best: _Incumbent, gap: float) -> _Incumbent:
+def _search(offers: Offers, priced: PriceLoopResult, best: _Incumbent, gap: float) -> _Incumbent:
     """Exchange options, then leave more and more of them open until the gap is reached."""
     if not _gap_missed(offers, best.option, best.bound, gap):
         return _fit_nodes(offers, best, gap)
@@ -247,7 +247,7 @@ def _gap_missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
 
 
 def _improve(
-    offers: Offers, priced: Priced, loss: Floats, best: _Incumbent, gap: float
+    offers: Offers, priced: PriceLoopResult, loss: Floats, best: _Incumbent, gap: float
 ) -> _Incumbent:
     """Exchange options until the gap is reached, if it can be."""
     if not _gap_missed(offers, best.option, best.bound, gap):
@@ -263,7 +263,7 @@ def _improve(
     return replace(best, option=option, method=EXCHANGED)
 
 
-def _losses(offers: Offers, priced: Priced) -> Floats:
+def _losses(offers: Offers, priced: PriceLoopResult) -> Floats:
     """Return (Q,) what each option loses: what its job would gain more with its best one."""
     profit = offers.value - offers.cost(priced.slot)[offers.bundle]
     return np.repeat(priced.best, np.diff(offers.starts)) - profit
@@ -276,7 +276,9 @@ def _loss_within(loss: Floats, number: int) -> float:
     return max(0.0, float(np.partition(loss, number)[number]))
 
 
-def _open_options(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
+def _open_options(
+    offers: Offers, priced: PriceLoopResult, loss: Floats, within: float
+) -> tuple[Ints, Ints]:
     """Return the options that lose so much at most, and apart those of jobs with a single one.
 
     A job that could lose no more by getting nothing has a second one.

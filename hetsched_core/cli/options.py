@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import click
 
-from hetsched_core.costs import Costs, Executor
+from hetsched_core.costs import Costs, ExecutorKind
 from hetsched_core.errors import InputError
 from hetsched_core.values.settings import settings_declared
 
@@ -46,20 +46,20 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
-class SwitchCost(click.ParamType[Executor | float]):
+class SwitchCost(click.ParamType[ExecutorKind | float]):
     """An executor of tasks whose switching times are known, or seconds."""
 
     name = "executor or seconds"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Executor | float:
+    ) -> ExecutorKind | float:
         """Return the executor or the number, or fail with what may be given."""
-        if value in list(Executor):
-            return Executor(str(value))
+        if value in list(ExecutorKind):
+            return ExecutorKind(str(value))
         if not re.fullmatch(r"[-+.\d].*", str(value)):
             self.fail(
-                f"{value!s:.40} is neither {', '.join(Executor)} nor a number of seconds",
+                f"{value!s:.40} is neither {', '.join(ExecutorKind)} nor a number of seconds",
                 param,
                 ctx,
             )

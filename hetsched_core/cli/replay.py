@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from hetsched_core.measures.logged import Closeness, LoggedMeasures
     from hetsched_core.measures.metrics import Measures
     from hetsched_core.policy import Policy
-    from hetsched_core.replay.replay import Replayed
+    from hetsched_core.replay.replay import PolicyReplay
     from hetsched_core.report.result import Result
-    from hetsched_core.traces.load import Loaded
+    from hetsched_core.traces.load import ReplayInputs
     from hetsched_core.types import Job
 
 _SHOWN = 12
@@ -136,7 +136,7 @@ def replay(
     )
     from hetsched_core.replay.replay import replay as run_each
     from hetsched_core.report.history import History
-    from hetsched_core.simulate import Settings
+    from hetsched_core.simulate import SimulationSettings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
 
@@ -145,7 +145,7 @@ def replay(
         spread = None if node_spread is None else find_node_spread(node_spread)
     source = EstimateSource(estimates)
     given_costs = {name: inputs.pop(name) for name in COSTS}
-    settings = Settings(**given_costs, seed=inputs["seed"])
+    settings = SimulationSettings(**given_costs, seed=inputs["seed"])
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         require_report()
@@ -157,7 +157,7 @@ def replay(
     )
     cluster, options = read_options(**inputs)
 
-    def load(seed: int) -> Loaded:
+    def load(seed: int) -> ReplayInputs:
         loaded = load_workload(logs, cluster, replace(options, seed=seed))
         if placement_blind:
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
@@ -294,7 +294,7 @@ def _refuse_lost_seeds(
             )
 
 
-def _tell_input(loaded: Loaded) -> None:
+def _tell_input(loaded: ReplayInputs) -> None:
     """Say on standard error what was read and what was assumed."""
     from hetsched_core.traces.sacct.report import counted
 
@@ -339,7 +339,7 @@ def _warn_of_never(never: dict[str, str]) -> None:
         )
 
 
-def _write_rejects(loaded: Loaded, never: dict[str, str], path: Path) -> None:
+def _write_rejects(loaded: ReplayInputs, never: dict[str, str], path: Path) -> None:
     from hetsched_core.records.files import replacing
 
     with replacing(path) as file:
@@ -359,7 +359,7 @@ def _tell_result(result: Result) -> None:
         show(closeness_table(result.closeness), Console())
 
 
-def _write_run_log(one: Replayed, folder: Path) -> None:
+def _write_run_log(one: PolicyReplay, folder: Path) -> None:
     from hetsched_core.records.runlog_file import write_run_log
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from hetsched_core.sweep.file import Sweep, Workload
+    from hetsched_core.sweep.file import Sweep, SweepWorkload
     from hetsched_core.sweep.local import Runner
     from hetsched_core.sweep.runs import SweepRun
 
@@ -141,7 +141,7 @@ def _check(wanted: Sweep) -> None:
                 raise InputError(f"{place}: {key} = {value!r}: {error.message}") from None
 
 
-def _check_generated(workload: Workload) -> None:
+def _check_generated(workload: SweepWorkload) -> None:
     """Refuse a workload that cannot be drawn."""
     from hetsched_core.cli.workload import generate, to_draw
     from hetsched_core.errors import InputError

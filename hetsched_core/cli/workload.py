@@ -15,7 +15,7 @@ from hetsched_core.cli.options import require_file, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.traces.load import Inputs
-    from hetsched_core.traces.summary import Share
+    from hetsched_core.traces.summary import WorkloadShare
     from hetsched_core.traces.synthetic import SyntheticWorkload
     from hetsched_core.types import SpeedTable
 
@@ -233,11 +233,11 @@ def _write(lines: Iterable[str], out: Path) -> None:
 def _check_out(out: Path) -> None:
     """Refuse to replace what is no workload: an input, where the name of the output is missing."""
     from hetsched_core.errors import InputError
-    from hetsched_core.traces.load import Kind, recognise
+    from hetsched_core.traces.load import FileKind, recognise
 
     if out.is_file():
         with out.open("rb") as file:
-            if recognise(file, str(out)) is not Kind.WORKLOAD:
+            if recognise(file, str(out)) is not FileKind.WORKLOAD:
                 raise InputError(f"{out} exists and is no workload; name a new file for OUT")
 
 
@@ -251,7 +251,7 @@ def _say_source(inputs: Inputs, *, err: bool = False) -> None:
         click.echo(f"assumed: {assumption}", err=err)
 
 
-def _table(title: str, shares: Iterable[Share], gpu_hours: float) -> None:
+def _table(title: str, shares: Iterable[WorkloadShare], gpu_hours: float) -> None:
     shares = tuple(shares)
     width = max(len(title), *(len(share.label) for share in shares)) if shares else len(title)
     click.echo(f"{title:<{width}}  {'JOBS':>7}  {'GPU_HOURS':>10}  {'SHARE':>6}")

@@ -14,16 +14,16 @@ from hetsched_core.contract.suite import (
     Verdict,
     check_policy,
 )
-from hetsched_core.contract.trial import Decision, Trial, run_trial
+from hetsched_core.contract.trial import Trial, TrialDecision, run_trial
 
 __all__ = [
     "CONTRACTS",
     "DEFAULT_SEEDS",
     "Breach",
     "Contract",
-    "Decision",
     "Scenario",
     "Trial",
+    "TrialDecision",
     "Verdict",
     "check_policy",
     "random_scenario",

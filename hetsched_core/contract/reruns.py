@@ -16,8 +16,8 @@ from hetsched_core.contract.scenario import (
     side_by_side,
 )
 from hetsched_core.contract.trial import (
-    Decision,
     Trial,
+    TrialDecision,
     describe_plan,
     first_difference,
     run_trial,
@@ -72,7 +72,7 @@ def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
     long = _with_submissions(scenario, lambda s: replace(_longer(s, longer), cancel_s=None))
     other = _with_submissions(long, lambda s: _disguised(s, rng, sizes=sizes, limits=limits))
 
-    def run(scenario: Scenario) -> tuple[Decision, ...]:
+    def run(scenario: Scenario) -> tuple[TrialDecision, ...]:
         asked = count(1)
 
         def enough(snapshot: Snapshot) -> bool:

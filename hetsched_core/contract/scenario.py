@@ -17,11 +17,11 @@ from hetsched_core.simulate import (
     Incident,
     JobCrashed,
     KnownSpeeds,
-    Measured,
     NodeBack,
     NodeDrained,
     NodeLost,
-    Settings,
+    RunMeasurement,
+    SimulationSettings,
 )
 from hetsched_core.types import (
     ALL_SHAPES,
@@ -66,7 +66,7 @@ class Scenario:
     submissions: tuple[Submission, ...]
     truth: Speeds
     estimates: Estimates
-    settings: Settings
+    settings: SimulationSettings
     incidents: tuple[Incident, ...]
 
 
@@ -82,7 +82,7 @@ class ImprovingSpeeds:
         """Return what is believed at `now`."""
         return self.first if now < self.from_s else self.truth
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Learn nothing: what is believed depends on the time alone."""
         del measured
 
@@ -168,7 +168,7 @@ def side_by_side(model: ExecutionModel) -> Scenario:
         ),
         truth=truth,
         estimates=KnownSpeeds(truth),
-        settings=Settings(round_s=60.0, windows=(window,)),
+        settings=SimulationSettings(round_s=60.0, windows=(window,)),
         incidents=(),
     )
 
@@ -310,8 +310,8 @@ def _windows(rng: Random, cluster: Cluster) -> tuple[Window, ...]:
     return tuple(windows)
 
 
-def _settings(rng: Random) -> Settings:
-    return Settings(
+def _settings(rng: Random) -> SimulationSettings:
+    return SimulationSettings(
         round_s=60.0,
         restart_cost_s=rng.choice((0.0, 5.0, 10.0)),
         grace_s=rng.choice((0.0, 7.5, 30.0)),

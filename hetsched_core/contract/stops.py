@@ -9,8 +9,8 @@ import numpy as np
 
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.scenario import ORIGIN_S, Scenario
-from hetsched_core.contract.trial import Decision, Trial, run_trial
-from hetsched_core.simulate import KnownSpeeds, Settings
+from hetsched_core.contract.trial import Trial, TrialDecision, run_trial
+from hetsched_core.simulate import KnownSpeeds, SimulationSettings
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -96,7 +96,7 @@ def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
         yield from _moved_for_an_equal(decision)
 
 
-def _moved_for_an_equal(decision: Decision) -> Iterator[str]:
+def _moved_for_an_equal(decision: TrialDecision) -> Iterator[str]:
     """Yield what has to go to another node of its type, as its place is given to its equal."""
     snapshot, entries = decision.snapshot, decision.plan.entries
     goes = {
@@ -152,7 +152,7 @@ def equal_jobs(seed: int) -> Scenario:
         submissions=submissions,
         truth=speeds,
         estimates=KnownSpeeds(speeds),
-        settings=Settings(
+        settings=SimulationSettings(
             round_s=ROUND_S,
             restart_cost_s=RESTART_COST_S,
             grace_s=GRACE_S,
@@ -162,7 +162,7 @@ def equal_jobs(seed: int) -> Scenario:
     )
 
 
-def _when_a_round_starts(decision: Decision) -> bool:
+def _when_a_round_starts(decision: TrialDecision) -> bool:
     """Whether a plan takes effect when a round starts, made then or ahead."""
     ahead = decision.plan.valid_from_s == decision.snapshot.round.end_s
     return ahead or Trigger.ROUND in decision.snapshot.triggers
@@ -175,7 +175,7 @@ def _by_type(cluster: Cluster, configuration: Configuration) -> dict[str, int]:
     return gpus
 
 
-def _running(decision: Decision) -> Iterator[tuple[JobView, Configuration]]:
+def _running(decision: TrialDecision) -> Iterator[tuple[JobView, Configuration]]:
     """Yield what runs and where, in order of submission."""
     for view in decision.snapshot.by_submission():
         if (has := view.configuration) is not None:

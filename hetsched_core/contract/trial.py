@@ -31,7 +31,7 @@ class TooManyDecisionsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TrialDecision:
     """One call of `plan`: what was shown, what came back, and what it changed in between."""
 
     snapshot: Snapshot
@@ -53,7 +53,7 @@ class Trial:
 
     policy: Policy
     scenario: Scenario
-    decisions: tuple[Decision, ...]
+    decisions: tuple[TrialDecision, ...]
     log: RunLog | None
     error: Exception | None = None
     preempts: bool = True
@@ -76,7 +76,7 @@ class Trial:
         )
 
     @property
-    def sample(self) -> tuple[Decision, ...]:
+    def sample(self) -> tuple[TrialDecision, ...]:
         """A few of the decisions, in an order of no meaning."""
         valid = self.decisions[:-1] if isinstance(self.error, PlanError) else self.decisions
         return tuple(Random(self.scenario.seed).sample(valid, min(len(valid), ASKED_AGAIN)))
@@ -99,7 +99,7 @@ def run_trial(
         shown: what the policy sees in place of each snapshot.
         enough: told each snapshot before the policy is; True ends the trial there.
     """
-    decisions: list[Decision] = []
+    decisions: list[TrialDecision] = []
 
     @dataclass(frozen=True)
     class Observed:
@@ -116,7 +116,7 @@ def run_trial(
             if not isinstance(plan, Plan):
                 raise TypeError(f"plan() returned a {type(plan).__name__}, not a Plan")
             mutation = first_difference(before, describe_changeable(seen))
-            decisions.append(Decision(seen, plan, mutation))
+            decisions.append(TrialDecision(seen, plan, mutation))
             return plan
 
     log: RunLog | None = None

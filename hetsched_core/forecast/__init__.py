@@ -3,14 +3,14 @@
     experience     how much work jobs had, against what was said of it; what came, and when
     draws          possible futures of the present snapshot: the same engine and policy as a replay
     ranges         from possible starts to a range that holds as often as it says
-    judged         how good ranges were
+    accuracy       how good ranges were
 
 Method: `docs/live/asking.md`; figures: `docs/reproduction/when.md`.
 """
 
+from hetsched_core.forecast.accuracy import RangeAccuracy, range_accuracy
 from hetsched_core.forecast.draws import HORIZON_S, LEAST_DRAWS, Futures, possible_starts
 from hetsched_core.forecast.experience import Experience, PastJob, claim_of, work_done
-from hetsched_core.forecast.judged import Judged, judged
 from hetsched_core.forecast.ranges import Calibration, StartRange
 
 __all__ = [
@@ -19,11 +19,11 @@ __all__ = [
     "Calibration",
     "Experience",
     "Futures",
-    "Judged",
     "PastJob",
+    "RangeAccuracy",
     "StartRange",
     "claim_of",
-    "judged",
     "possible_starts",
+    "range_accuracy",
     "work_done",
 ]

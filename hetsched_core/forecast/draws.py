@@ -9,14 +9,14 @@ import numpy as np
 
 from hetsched_core.forecast.experience import Experience, work_done
 from hetsched_core.policy import Policy
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.types import Job, Plan, Snapshot
 
 HORIZON_S = 14 * 86_400.0
 """How far ahead a future goes."""
 
-_SETTINGS = Settings()
+_SETTINGS = SimulationSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Futures:
 
     draws: int = 24
     horizon_s: float = HORIZON_S
-    settings: Settings = _SETTINGS
+    settings: SimulationSettings = _SETTINGS
     go_on: Callable[[], bool] = lambda: True
     slow: Callable[[int], bool] = lambda _: False
     drawn: Callable[[], None] = lambda: None

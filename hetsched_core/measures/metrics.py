@@ -81,7 +81,7 @@ class Better(Enum):
     NEITHER = "neither"
 
 
-class Kind(Enum):
+class MeasureKind(Enum):
     """What sort of number a measure is, and so in which unit it is shown."""
 
     COUNT = "count"
@@ -101,7 +101,7 @@ class Measure:
     key: str
     label: str
     meaning: str
-    kind: Kind = Kind.DURATION
+    kind: MeasureKind = MeasureKind.DURATION
     better: Better = Better.LESS
     only_if_any: bool = False
 
@@ -112,14 +112,14 @@ MEASURES = (
         "Jobs completed",
         "Jobs that ended with all their work done. Means, medians and extremes over jobs are over "
         "these only.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
         Better.NEITHER,
     ),
     Measure(
         "failed",
         "Jobs failed",
         "Jobs that failed in the input: they fail here after the same work, and are counted apart.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
         Better.NEITHER,
         only_if_any=True,
     ),
@@ -127,7 +127,7 @@ MEASURES = (
         "cancelled",
         "Jobs cancelled",
         "Jobs that their users withdrew.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
         Better.NEITHER,
         only_if_any=True,
     ),
@@ -135,7 +135,7 @@ MEASURES = (
         "never",
         "Jobs that can never run",
         "Jobs whose GPU count, GPU type, CPUs or memory no part of this cluster can give.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
         Better.NEITHER,
         only_if_any=True,
     ),
@@ -143,7 +143,7 @@ MEASURES = (
         "unfinished",
         "Jobs unfinished",
         "Jobs that had not ended when the run was stopped.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
         Better.LESS,
         only_if_any=True,
     ),
@@ -171,72 +171,72 @@ MEASURES = (
         "Latency ratio, worst job",
         "Wait / the job's expected run time without waiting: 2 means that it waited twice as long "
         "as it needed to run.",
-        Kind.NUMBER,
+        MeasureKind.NUMBER,
     ),
     Measure(
         "avg_queue_length",
         "Jobs waiting, mean",
         "Mean number of jobs that are ready to run and hold no GPU.",
-        Kind.NUMBER,
+        MeasureKind.NUMBER,
     ),
     Measure(
         "ftf_unfair_share",
         "Jobs worse off than on a fair share",
         "Jobs that take longer than they would on a part of the cluster of their own, of all GPUs "
         "/ mean number of jobs in the system (finish-time fairness above 1).",
-        Kind.SHARE,
+        MeasureKind.SHARE,
     ),
     Measure(
         "ftf_max",
         "Finish-time fairness, worst job",
         "Completion time / time on such a part of the cluster. Above 1, the job lost by sharing.",
-        Kind.NUMBER,
+        MeasureKind.NUMBER,
     ),
     Measure(
         "gpu_utilisation",
         "GPUs held",
         "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy, and the "
         "same work on slower GPUs holds more of them.",
-        Kind.SHARE,
+        MeasureKind.SHARE,
         Better.NEITHER,
     ),
     Measure(
         "avg_fragments",
         "GPUs idle while jobs wait, mean",
         "GPUs that no waiting job was given (fragments); 0 at times when no job waits.",
-        Kind.NUMBER,
+        MeasureKind.NUMBER,
     ),
     Measure(
         "gpu_s",
         "GPU time held",
         "GPUs × hours, over all runs. The same work takes less of it on faster GPUs.",
-        Kind.GPU_TIME,
+        MeasureKind.GPU_TIME,
         Better.NEITHER,
     ),
     Measure(
         "lost_gpu_s",
         "GPU time lost",
         "GPU time held without progress that was kept: restarts, saving state, lost work.",
-        Kind.GPU_TIME,
+        MeasureKind.GPU_TIME,
     ),
     Measure(
         "profiling_gpu_s",
         "GPU time for profiling",
         "GPU time spent on measuring the speed of jobs.",
-        Kind.GPU_TIME,
+        MeasureKind.GPU_TIME,
         only_if_any=True,
     ),
     Measure(
         "restarts",
         "Restarts",
         "Starts of a job after its first one, over all jobs.",
-        Kind.COUNT,
+        MeasureKind.COUNT,
     ),
     Measure(
         "preemptions",
         "Interruptions",
         "Times that a running job was stopped and had to wait again (preemptions).",
-        Kind.COUNT,
+        MeasureKind.COUNT,
     ),
     Measure("makespan_s", "Makespan", "Time from the first submission to the last end."),
 )

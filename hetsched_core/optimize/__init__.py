@@ -225,7 +225,7 @@ class Limits:
     cutoff: float | None = None
 
 
-class Status(StrEnum):
+class SolverStatus(StrEnum):
     """What a solution is worth."""
 
     OPTIMAL = "optimal"
@@ -253,7 +253,7 @@ class Solution:
         limits: the limits that were hit, in words.
     """
 
-    status: Status
+    status: SolverStatus
     x: Floats | None = None
     objective: float | None = None
     bound: float | None = None
@@ -294,19 +294,19 @@ def solve(
     match status:
         case _Model.kOptimal:
             if mixed:
-                return _mixed(highs, program, limits, Status.OPTIMAL)
+                return _mixed(highs, program, limits, SolverStatus.OPTIMAL)
             return _optimal(highs, inside=inside)
         case _Model.kInfeasible | _Model.kObjectiveBound:
-            return Solution(status=Status.INFEASIBLE)
+            return Solution(status=SolverStatus.INFEASIBLE)
         case _Model.kUnbounded:
-            return Solution(status=Status.UNBOUNDED)
+            return Solution(status=SolverStatus.UNBOUNDED)
         case _Model.kUnboundedOrInfeasible:
-            return Solution(status=Status.NO_OPTIMUM)
+            return Solution(status=SolverStatus.NO_OPTIMUM)
         case _Model.kIterationLimit | _Model.kSolutionLimit:
             reached = ("nodes",) if mixed else ("iterations",)
             if mixed and highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible:
-                return _mixed(highs, program, limits, Status.FEASIBLE, reached)
-            return Solution(status=Status.NOT_FOUND, limits=reached)
+                return _mixed(highs, program, limits, SolverStatus.FEASIBLE, reached)
+            return Solution(status=SolverStatus.NOT_FOUND, limits=reached)
     raise SolverError(
         f"HiGHS {highs.version()} ended with {highs.modelStatusToString(status)!r} on "
         f"{len(program.cost)} columns and {program.matrix.rows} rows; "
@@ -376,7 +376,7 @@ def _optimal(highs: highspy.Highs, *, inside: bool) -> Solution:
     info, found = highs.getInfo(), highs.getSolution()
     objective = info.objective_function_value
     return Solution(
-        status=Status.OPTIMAL,
+        status=SolverStatus.OPTIMAL,
         x=np.array(found.col_value),
         objective=objective,
         # A point inside comes near the optimum from this side and proves nothing about the other.
@@ -390,7 +390,7 @@ def _mixed(
     highs: highspy.Highs,
     program: Program,
     limits: Limits,
-    status: Status,
+    status: SolverStatus,
     reached: tuple[str, ...] = (),
 ) -> Solution:
     info = highs.getInfo()
@@ -399,7 +399,11 @@ def _mixed(
         sign = 1.0 if program.maximise else -1.0
         if sign * objective <= sign * limits.cutoff:
             # HiGHS has come across it on its way; nothing better may be known to be there.
-            worse = Status.INFEASIBLE if status is Status.OPTIMAL else Status.NOT_FOUND
+            worse = (
+                SolverStatus.INFEASIBLE
+                if status is SolverStatus.OPTIMAL
+                else SolverStatus.NOT_FOUND
+            )
             return Solution(status=worse, limits=reached)
         bound = sign * max(sign * bound, sign * limits.cutoff)
     return Solution(

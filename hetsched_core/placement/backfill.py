@@ -1,7 +1,7 @@
 """When each waiting job could start if every job ran for its time limit, the first in line first.
 
 A job that can start at once on such terms makes none ahead of it wait longer, and is started out of
-turn; the others may be promised the GPUs that they are to get.
+order; the others may be promised the GPUs that they are to get.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hetsched_core.placement.fewest import layout_of
+from hetsched_core.placement.strict_order import StrictOrder
 from hetsched_core.placement.timeline import Timeline
-from hetsched_core.placement.turns import InTurn
 from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.types import Entry, Job, JobView, Purpose, Reservation, Snapshot
 
 
 @dataclass(slots=True)
 class Backfill:
-    """Starts jobs out of turn beside an `InTurn`; its timeline costs what changed between passes.
+    """Starts jobs out of order beside a `StrictOrder`; its timeline costs what changed in between.
 
     Attributes:
-        turns: the jobs that are served in turn, and where they go.
+        strict: the jobs that are served in order, and where they go.
         limit_s: for how many seconds a job may run.
     """
 
-    turns: InTurn
+    strict: StrictOrder
     limit_s: Callable[[Job], float]
     _timeline: Timeline | None = None
     _line: WaitingLine = field(default_factory=WaitingLine)
     _touched: set[str] = field(default_factory=set)
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
-        """Start jobs in turn; return the entries that change."""
-        follows = self.turns.follows(snapshot)
-        changes = self.turns.serve(snapshot)
+        """Start jobs in order; return the entries that change."""
+        follows = self.strict.follows(snapshot)
+        changes = self.strict.serve(snapshot)
         if follows:
             self._touched.update(snapshot.changed, snapshot.gone, changes)
         else:
@@ -60,14 +60,14 @@ class Backfill:
             self._line.first(most), now_s, reserve_all=reserve_all, windows=snapshot.windows
         )
         for start in starts.by(now_s):
-            self.turns.start(snapshot.jobs[start.job].job, start.configuration, changes)
+            self.strict.start(snapshot.jobs[start.job].job, start.configuration, changes)
             self._touched.add(start.job)
         return starts.promised_after(now_s)
 
     def _brought_up_to(self, snapshot: Snapshot) -> Timeline:
         """Return the timeline with the jobs that hold GPUs now; the others are in the line."""
-        timeline, line, turns = self._timeline, self._line, self.turns
-        waiting, placed = turns.waiting, turns.placed
+        timeline, line, strict = self._timeline, self._line, self.strict
+        waiting, placed = strict.waiting, strict.placed
         if timeline is None:
             timeline = self._timeline = Timeline(snapshot)
             line = self._line = WaitingLine()
@@ -80,7 +80,7 @@ class Backfill:
         for job_id in sorted(self._touched):
             if job_id in waiting:
                 job = snapshot.jobs[job_id].job
-                layout = layout_of(job, turns.ways[job_id], snapshot.cluster, snapshot.shapes)
+                layout = layout_of(job, strict.ways[job_id], snapshot.cluster, snapshot.shapes)
                 kind = timeline.kind(layout)
                 key, *_ = waiting[job_id]
                 line.put(key, job_id, kind, self.limit_s(job))

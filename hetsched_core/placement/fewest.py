@@ -19,7 +19,7 @@ PART_OF_MIX = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class JobLayout:
     """On how many nodes a job is to be.
 
     Attributes:
@@ -42,7 +42,7 @@ class Layout:
     may_use: int
 
 
-def layout_of(job: Job, way: Way, cluster: Cluster, shapes: frozenset[Shape]) -> Layout:
+def layout_of(job: Job, way: Way, cluster: Cluster, shapes: frozenset[Shape]) -> JobLayout:
     """Return the layout of a job that fits in this way on the idle, healthy cluster."""
     return _layout(cluster, shapes, way, PerGpu.of(job))
 
@@ -73,7 +73,7 @@ def fewest_fit(
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _layout(cluster: Cluster, shapes: frozenset[Shape], way: Way, given: PerGpu) -> Layout:
+def _layout(cluster: Cluster, shapes: frozenset[Shape], way: Way, given: PerGpu) -> JobLayout:
     # Nodes that are closed for a time make no difference to how many it is to be on.
     needs = given._replace(closed=frozenset())
     even = Shape.UNEVEN not in shapes or needs.min_nodes > 1
@@ -95,7 +95,7 @@ def _layout(cluster: Cluster, shapes: frozenset[Shape], way: Way, given: PerGpu)
         least = way.count // many if even else max(1, way.count - (many - 1) * largest)
         alone.append((gpu_type, many, least))
     mixed = fewest_of_idle(cluster, shapes, way.types, way.count, needs) if way.mixed else 0
-    return Layout(
+    return JobLayout(
         way.count,
         (*nodes, mixed),
         tuple(alone),

@@ -33,7 +33,7 @@ from hetsched_core.types import (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OneTypeChoice:
     """A job is to have `count` GPUs of this type, on at most `nodes` nodes if that is given."""
 
     view: JobView
@@ -53,8 +53,8 @@ def one_type_way(view: JobView, snapshot: Snapshot) -> Way | None:
 def assign(
     snapshot: Snapshot,
     fixed: Mapping[str, Placed],
-    chosen: Sequence[Choice],
-    spare: Iterable[Choice] = (),
+    chosen: Sequence[OneTypeChoice],
+    spare: Iterable[OneTypeChoice] = (),
 ) -> dict[str, Placed]:
     """Return where the chosen jobs go, those included that are `fixed`.
 
@@ -82,7 +82,7 @@ def assign(
     return placed
 
 
-def _keep(snapshot: Snapshot, claims: Claims, choice: Choice) -> None:
+def _keep(snapshot: Snapshot, claims: Claims, choice: OneTypeChoice) -> None:
     """Let a job keep what it has until its turn, if that is what it is to have."""
     view, cluster = choice.view, snapshot.cluster
     has = present(snapshot, view)
@@ -97,7 +97,9 @@ def _keep(snapshot: Snapshot, claims: Claims, choice: Choice) -> None:
         claims.keep(view.job, entry_at(snapshot, view, has))
 
 
-def _place(snapshot: Snapshot, claims: Claims, choice: Choice, placed: dict[str, Placed]) -> None:
+def _place(
+    snapshot: Snapshot, claims: Claims, choice: OneTypeChoice, placed: dict[str, Placed]
+) -> None:
     job, job_id = choice.view.job, choice.view.id
     if job_id not in claims.kept:
         # What it has may be free again, or is enough for a smaller choice.
@@ -114,7 +116,7 @@ def _place(snapshot: Snapshot, claims: Claims, choice: Choice, placed: dict[str,
     claims.take(job, entry)
 
 
-def _find(snapshot: Snapshot, claims: Claims, choice: Choice) -> Configuration | None:
+def _find(snapshot: Snapshot, claims: Claims, choice: OneTypeChoice) -> Configuration | None:
     job, gpu_type, count = choice.view.job, choice.gpu_type, choice.count
     if claims.left.idle(gpu_type) < count:
         return None
@@ -190,7 +192,7 @@ def serve_anew(
         for pool in around[own[gpu_type]]:
             left[pool] -= way.count
         limit = most_nodes(snapshot, view, gpu_type, way.count)
-        chosen.append(Choice(view, gpu_type, way.count, limit))
+        chosen.append(OneTypeChoice(view, gpu_type, way.count, limit))
     return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))
 
 
@@ -242,10 +244,10 @@ def _waiting(
 
 def _choices(
     snapshot: Snapshot, waiting: Iterable[tuple[JobView, Way]], most_nodes: MostNodes
-) -> Iterator[Choice]:
+) -> Iterator[OneTypeChoice]:
     types = snapshot.cluster.gpu_types
     for view, way in waiting:
         for gpu_type in types:
             if gpu_type in way.types:
                 limit = most_nodes(snapshot, view, gpu_type, way.count)
-                yield Choice(view, gpu_type, way.count, limit)
+                yield OneTypeChoice(view, gpu_type, way.count, limit)

@@ -44,14 +44,14 @@ Fit = Callable[[Snapshot, FreeGpus, Job, Way, tuple[str, ...]], Configuration | 
 class Packing(Enum):
     """What the order means.
 
-    IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the nodes that it
-    could use, all of a GPU type but for those that are none of its nodes. FILL: running jobs stay;
-    any job that fits starts. PREEMPT: the order alone decides which run; running jobs that are
-    still in keep their nodes where they can, and those that are not preemptible stay whatever the
-    order.
+    STRICT_ORDER: running jobs stay; a job that does not fit keeps those behind it off the nodes
+    that it could use, all of a GPU type but for those that are none of its nodes. FILL: running
+    jobs stay; any job that fits starts. PREEMPT: the order alone decides which run; running jobs
+    that are still in keep their nodes where they can, and those that are not preemptible stay
+    whatever the order.
     """
 
-    IN_TURN = "in turn"
+    STRICT_ORDER = "in turn"
     FILL = "fill"
     PREEMPT = "preempt"
 
@@ -212,7 +212,7 @@ class _Packer:
             return kept
         if (before is NO_ROOM or before is AHEAD) and view.id not in self._snapshot.changed:
             # It fits in principle, so when no job can start there is nothing to work out.
-            if self._packing is not Packing.IN_TURN:
+            if self._packing is not Packing.STRICT_ORDER:
                 if claims.left.full:
                     return NO_ROOM
             elif self._barred == self._all:
@@ -240,7 +240,7 @@ class _Packer:
             placed = Placed((Placement(found),))
             claims.take(job, placed)
             return placed
-        if self._packing is not Packing.IN_TURN:
+        if self._packing is not Packing.STRICT_ORDER:
             # What is left only shrinks, so the next job of the same kind need not look.
             self._hopeless[id(way), job.closed] = way
             return NO_ROOM

@@ -39,7 +39,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class EarliestStart:
     """The earliest start of a job (UTC) and the GPUs that it is then to get."""
 
     job: str
@@ -64,11 +64,11 @@ class Starts:
     pieces: Ints
     cluster: Cluster
 
-    def __iter__(self) -> Iterator[Start]:
+    def __iter__(self) -> Iterator[EarliestStart]:
         """Yield all starts, in the order of the queue."""
         return self._of(self.pieces)
 
-    def by(self, when_s: float) -> Iterator[Start]:
+    def by(self, when_s: float) -> Iterator[EarliestStart]:
         """Yield those that are no later than this, in the order of the queue."""
         places = self.pieces[:, 0]
         for at in (self.start_s <= when_s).nonzero()[0].tolist():
@@ -79,7 +79,7 @@ class Starts:
         """Return what the jobs keep that start later than this."""
         return Promises(self, when_s)
 
-    def _of(self, pieces: Ints) -> Iterator[Start]:
+    def _of(self, pieces: Ints) -> Iterator[EarliestStart]:
         nodes = self.cluster.nodes
         for at, group in groupby(pieces.tolist(), key=itemgetter(0)):
             (_, node, gpus), *more = group
@@ -88,7 +88,7 @@ class Starts:
                 configuration = Configuration.of((nodes[node].name, gpus) for node, gpus in parts)
             else:
                 configuration = on_one_node(nodes[node].name, gpus)
-            yield Start(self.queue.jobs[at], configuration, float(self.start_s[at]))
+            yield EarliestStart(self.queue.jobs[at], configuration, float(self.start_s[at]))
 
 
 @cheaply_made

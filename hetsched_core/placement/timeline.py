@@ -18,7 +18,7 @@ from hetsched_core.kernels.backfill import (
     earliest_starts,
 )
 from hetsched_core.kernels.expected_room import AGAIN, expect_room
-from hetsched_core.placement.fewest import Layout
+from hetsched_core.placement.fewest import JobLayout
 from hetsched_core.placement.free import host_room
 from hetsched_core.placement.starts import Queue, Starts
 from hetsched_core.types import Configuration, Job, Snapshot, Window
@@ -67,7 +67,7 @@ class Timeline:
         self._kinds = _Kinds(self._members, len(cluster))
         self._room = _Room(len(hosts), places, self._members, len(by_type))
 
-    def kind(self, layout: Layout) -> int:
+    def kind(self, layout: JobLayout) -> int:
         """Return the number that stands for this layout in a queue."""
         return self._kinds.number(layout)
 
@@ -248,11 +248,11 @@ class _Kinds:
     """The layouts of jobs, numbered in the order of their coming, as arrays for the kernel."""
 
     def __init__(self, members: Ints, nodes: int) -> None:
-        self._numbers: dict[Layout, int] = {}
+        self._numbers: dict[JobLayout, int] = {}
         self._drawn = -1
         self._names, self._all = members[:, NAME].tolist(), (1 << nodes) - 1
 
-    def number(self, layout: Layout) -> int:
+    def number(self, layout: JobLayout) -> int:
         """Return the number of a layout, a new one if it is new."""
         return self._numbers.setdefault(layout, len(self._numbers))
 

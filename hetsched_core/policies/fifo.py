@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hetsched_core.placement import InTurn
+from hetsched_core.placement import StrictOrder
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import JobView, Plan, Replan, Snapshot, submission_order
 
@@ -24,13 +24,13 @@ class Fifo:
         summary="order of submission, no preemption, fastest idle GPUs that fit",
         paper="",
     )
-    _turns: InTurn = field(
-        default_factory=lambda: InTurn(_submitted), init=False, repr=False, compare=False
+    _strict: StrictOrder = field(
+        default_factory=lambda: StrictOrder(_submitted), init=False, repr=False, compare=False
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs; start what is first."""
-        return self._turns.plan(snapshot, Replan())
+        return self._strict.plan(snapshot, Replan())
 
 
 def _submitted(view: JobView, snapshot: Snapshot) -> tuple[float, str]:

@@ -32,11 +32,11 @@ from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
 from hetsched_core.placement.entries import behind, revise
 from hetsched_core.placement.keep import immovable
-from hetsched_core.placement.one_type import Choice, assign, one_type_way
+from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import type_speeds
 from hetsched_core.policies.gavel_shares import (
-    Demand,
+    GavelDemand,
     finish_time_fairness,
     isolated_speeds,
     makespan,
@@ -99,8 +99,8 @@ class Gavel:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Compute shares if jobs came or went, and serve what is furthest behind its share."""
         fixed = immovable(snapshot)
-        queue = Queue.of(snapshot, fixed)
-        notes = Notes.read(snapshot.previous.memory, snapshot.cluster.gpu_types)
+        queue = GavelQueue.of(snapshot, fixed)
+        notes = GavelNotes.read(snapshot.previous.memory, snapshot.cluster.gpu_types)
         diagnostics = snapshot.previous.diagnostics
         if notes.outdated(queue) and snapshot.now >= notes.at_s + self.reallocate_s:
             notes, diagnostics = self._allocate(queue, notes)
@@ -118,7 +118,7 @@ class Gavel:
             diagnostics=diagnostics,
         )
 
-    def _allocate(self, queue: Queue, notes: Notes) -> tuple[Notes, Diagnostics]:
+    def _allocate(self, queue: GavelQueue, notes: GavelNotes) -> tuple[GavelNotes, Diagnostics]:
         """Solve the programme for the jobs that can run on what there is now."""
         shares = np.zeros_like(queue.speeds)
         isolated: dict[str, list[float]] = {}
@@ -127,7 +127,7 @@ class Gavel:
         speeds = np.where(queue.counts[:, None] <= queue.capacity, speeds, 0.0)
         able = np.flatnonzero(speeds.any(axis=1))
         if able.size:
-            demand = Demand(speeds[able], queue.counts[able], queue.capacity)
+            demand = GavelDemand(speeds[able], queue.counts[able], queue.capacity)
             if len(queue.capacity) > len(queue.gpu_types):
                 own = queue.by_pool(np.ones_like(queue.speeds)) > 0
                 demand = replace(demand, inside=queue.pools.inside, own=own[able])
@@ -158,7 +158,7 @@ class Gavel:
             )
         ids = [view.id for view in queue.views]
         return (
-            Notes(
+            GavelNotes(
                 at_s=queue.snapshot.now,
                 gpu_types=notes.gpu_types,
                 capacity=queue.capacity.tolist(),
@@ -171,7 +171,7 @@ class Gavel:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class GavelNotes:
     """What Gavel remembers between rounds: the last shares, and the state they were made from.
 
     Lists by GPU type, for each job of that time: `shares` of its time, `received_s` on each type
@@ -187,7 +187,7 @@ class Notes:
     isolated: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, memory: Mapping[str, Any], gpu_types: tuple[str, ...]) -> Notes:
+    def read(cls, memory: Mapping[str, Any], gpu_types: tuple[str, ...]) -> GavelNotes:
         """Return the notes of a plan's memory; empty ones if they are lost or of other types."""
         if memory.get("version") != _VERSION or tuple(memory["gpu_types"]) != gpu_types:
             return cls(gpu_types)
@@ -210,7 +210,7 @@ class Notes:
             "isolated": self.isolated,
         }
 
-    def outdated(self, queue: Queue) -> bool:
+    def outdated(self, queue: GavelQueue) -> bool:
         """Whether jobs or GPUs came or went since the shares were computed."""
         return (
             len(self.shares) != len(queue.views)
@@ -220,7 +220,7 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Queue:
+class GavelQueue:
     """The I jobs that compete, by submission, for the J GPU types of the cluster.
 
     Attributes:
@@ -249,7 +249,7 @@ class Queue:
         return self.pools.capacity
 
     @classmethod
-    def of(cls, snapshot: Snapshot, fixed: Mapping[str, Placed]) -> Queue:
+    def of(cls, snapshot: Snapshot, fixed: Mapping[str, Placed]) -> GavelQueue:
         """Return the jobs that may run and may be moved, and what `fixed` leaves to them."""
         types = snapshot.cluster.gpu_types
         index = {gpu_type: at for at, gpu_type in enumerate(types)}
@@ -289,7 +289,7 @@ class Queue:
         own = self.own[jobs]
         return np.where(own >= 0, np.take_along_axis(pooled, np.maximum(own, 0), axis=1), 0.0)
 
-    def by_priority(self, notes: Notes) -> list[tuple[int, int]]:
+    def by_priority(self, notes: GavelNotes) -> list[tuple[int, int]]:
         """Return (job, type) places in the order in which they are served.
 
         The types come fastest first, and on each the jobs with the highest share per time received;
@@ -308,11 +308,11 @@ class Queue:
             order += [(job, gpu_type) for job in ranked.tolist()]
         return order
 
-    def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, Choice]:
+    def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, OneTypeChoice]:
         """Return what is served where: each job once, as long as its type has GPUs for it."""
         left, counts = self.capacity.tolist(), self.counts.tolist()
         around, own = self.pools.around(), self.own.tolist()
-        chosen: dict[int, Choice] = {}
+        chosen: dict[int, OneTypeChoice] = {}
         for job, gpu_type in order:
             if job in chosen or own[job][gpu_type] < 0:
                 continue
@@ -323,9 +323,9 @@ class Queue:
                 chosen[job] = self.choice(job, gpu_type)
         return chosen
 
-    def choice(self, job: int, gpu_type: int) -> Choice:
+    def choice(self, job: int, gpu_type: int) -> OneTypeChoice:
         """Return the choice that a (job, type) place stands for."""
-        return Choice(self.views[job], self.gpu_types[gpu_type], int(self.counts[job]))
+        return OneTypeChoice(self.views[job], self.gpu_types[gpu_type], int(self.counts[job]))
 
     def _fastest_first(self) -> list[int]:
         """Types by the speed that the jobs have there, relative to their best, on average."""
@@ -347,7 +347,7 @@ def _received_s(
     return [seconds / count for seconds in gpu_s]
 
 
-def _remaining(views: Sequence[JobView], demand: Demand, now: float) -> Floats:
+def _remaining(views: Sequence[JobView], demand: GavelDemand, now: float) -> Floats:
     """Samples left of each job, at least what it does in a second at its best."""
     fastest = demand.speeds.max(axis=1).tolist()
     return np.array(
@@ -363,7 +363,7 @@ def _remaining_of(view: JobView, fastest: float, now: float) -> float:
 
 
 def _isolated(
-    views: Sequence[JobView], speeds: Floats, notes: Notes, now: float
+    views: Sequence[JobView], speeds: Floats, notes: GavelNotes, now: float
 ) -> dict[str, list[float]]:
     """Carry on how long the samples done so far would have taken each job in isolation."""
     isolated = {}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from hetsched_core.optimize import Point, Program, Rows, Solution, Status, solve
+from hetsched_core.optimize import Point, Program, Rows, Solution, SolverStatus, solve
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -27,7 +27,7 @@ _MOST_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class GavelDemand:
     """What competes, for I jobs and J GPU types.
 
     Where jobs are limited to some nodes, what stands for J types are J pools of GPUs, each the
@@ -70,7 +70,7 @@ class Shares:
     prices: Floats
 
 
-def max_min_fairness(demand: Demand, weights: Floats, point: Point) -> Shares:
+def max_min_fairness(demand: GavelDemand, weights: Floats, point: Point) -> Shares:
     """Maximise the least normalised effective throughput (section 4.1).
 
     min_i (c_i / w_i) sum_j T_ij x_ij / throughput_i(X_equal), where X_equal gives every job each
@@ -82,7 +82,7 @@ def max_min_fairness(demand: Demand, weights: Floats, point: Point) -> Shares:
     return _largest_ratio(demand, normal, np.ones(len(weights)), point)[0]
 
 
-def total_throughput(demand: Demand, point: Point) -> Shares:
+def total_throughput(demand: GavelDemand, point: Point) -> Shares:
     """Maximise the sum of all jobs' samples/s (section 4.2, "maximize throughput")."""
     groups = _Groups.of(demand.speeds, demand.counts[:, None])
     speeds = demand.speeds[groups.first]
@@ -92,7 +92,7 @@ def total_throughput(demand: Demand, point: Point) -> Shares:
     return layout.shares(solution, groups, scale)
 
 
-def makespan(demand: Demand, remaining: Floats, point: Point) -> Shares:
+def makespan(demand: GavelDemand, remaining: Floats, point: Point) -> Shares:
     """Minimise the time until the last of the present jobs ends (section 4.2).
 
     The least T with sum_j T_ij x_ij >= remaining_i / T, as a maximum of 1/T; the objective is T in
@@ -103,7 +103,7 @@ def makespan(demand: Demand, remaining: Floats, point: Point) -> Shares:
 
 
 def finish_time_fairness(
-    demand: Demand, remaining: Floats, elapsed_s: Floats, isolated_s: Floats, point: Point
+    demand: GavelDemand, remaining: Floats, elapsed_s: Floats, isolated_s: Floats, point: Point
 ) -> Shares:
     """Minimise the worst ratio of finish times, shared to isolated (section 4.2, after Themis).
 
@@ -149,7 +149,7 @@ def finish_time_fairness(
     return Shares(best.time, high, best.prices)
 
 
-def isolated_speeds(demand: Demand) -> Floats:
+def isolated_speeds(demand: GavelDemand) -> Floats:
     """Return (I,) samples/s of each job on 1/I of every type (X_isolated)."""
     jobs = len(demand.counts)
     time = demand.capacity[None, :] / jobs / demand.counts[:, None]
@@ -160,7 +160,7 @@ def isolated_speeds(demand: Demand) -> Floats:
 
 
 def _largest_ratio(
-    demand: Demand, gains: Floats, needs: Floats, point: Point
+    demand: GavelDemand, gains: Floats, needs: Floats, point: Point
 ) -> tuple[Shares, Floats]:
     """Maximise z with sum_j gains_ij x_ij >= needs_i z for every job; z is the objective.
 
@@ -217,7 +217,7 @@ class _Layout:
     uses: tuple[NDArray[np.intp], NDArray[np.intp]]
 
     @classmethod
-    def of(cls, gains: Floats, demand: Demand, groups: _Groups) -> _Layout:
+    def of(cls, gains: Floats, demand: GavelDemand, groups: _Groups) -> _Layout:
         pairs = np.flatnonzero(gains.ravel() > 0)
         group, gpu_type = np.divmod(pairs, gains.shape[1])
         user, used = np.arange(len(pairs)), gpu_type
@@ -261,7 +261,7 @@ class _Layout:
         Idle time is feasible and everything is bounded, so an optimum exists.
         """
         if (
-            solution.status is not Status.OPTIMAL
+            solution.status is not SolverStatus.OPTIMAL
             or solution.x is None
             or solution.objective is None
             or solution.row_duals is None

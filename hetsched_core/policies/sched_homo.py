@@ -103,7 +103,7 @@ class SchedHomo:
         order = sorted(chosen, key=lambda at: -claims[at].weight / claims[at].gpu_s)
         return Batch(length_s, tuple(waiting[at].id for at in order))
 
-    def _claim(self, snapshot: Snapshot, view: JobView) -> Claim:
+    def _claim(self, snapshot: Snapshot, view: JobView) -> BatchItem:
         """What a job would take of a cluster whose GPUs are all like their mean."""
         shape = view.job.tasks
         scale = 1 if shape is None else shape.scale
@@ -119,11 +119,11 @@ class SchedHomo:
         left, rounds = tasks_left(view)
         all_rounds = 1 if self.unit_size else (left > 0) + rounds
         seconds = all_rounds * (-(-scale // gpus) * train_s + sync_s)
-        return Claim(view.job.weight, gpus, max(seconds, 1e-9))
+        return BatchItem(view.job.weight, gpus, max(seconds, 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class BatchItem:
     """What a job is worth and takes: its weight, GPUs at once, and seconds."""
 
     weight: float
@@ -160,7 +160,7 @@ class Batch:
         return all(view is None or view.blocked is not None for view in here)
 
 
-def heaviest(claims: Sequence[Claim], gpus: int, length_s: float) -> list[int]:
+def heaviest(claims: Sequence[BatchItem], gpus: int, length_s: float) -> list[int]:
     """Return the claims of greatest total weight that fit into a batch.
 
     A claim fits if it is no longer than the batch, and all do if they take no more GPU seconds than

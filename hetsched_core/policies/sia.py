@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.optimize import Limits, Program, Rows, Solution, Status, solve
+from hetsched_core.optimize import Limits, Program, Rows, Solution, SolverStatus, solve
 from hetsched_core.placement.entries import behind, revise
 from hetsched_core.placement.keep import immovable, present
-from hetsched_core.placement.one_type import Choice, assign
+from hetsched_core.placement.one_type import OneTypeChoice, assign
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
@@ -60,7 +60,7 @@ _FEW_COLUMNS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class SiaOptions:
     """The K configurations that a job could get.
 
     Attributes:
@@ -73,7 +73,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class PricedOptions:
     """Configurations (`use`, (K, P)) and what each adds to the objective (`cost`, (K,))."""
 
     cost: Floats
@@ -81,7 +81,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SiaChoice:
     """The configuration chosen for each job, None for none, and how it was found."""
 
     configurations: tuple[int | None, ...]
@@ -122,8 +122,8 @@ class Sia:
         fixed = immovable(snapshot)
         types = snapshot.cluster.gpu_types
         views: list[JobView] = []
-        priced: list[Priced] = []
-        kinds: dict[tuple[int, frozenset[str]], tuple[tuple[Way, ...], Options]] = {}
+        priced: list[PricedOptions] = []
+        kinds: dict[tuple[int, frozenset[str]], tuple[tuple[Way, ...], SiaOptions]] = {}
         able = [
             view
             for view in snapshot.by_submission()
@@ -142,10 +142,10 @@ class Sia:
                 priced.append(self._price(snapshot, pools, view, options))
         chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 
-        def choice(job: int, option: int) -> Choice:
+        def choice(job: int, option: int) -> OneTypeChoice:
             # Its pool and others that have it in them, of which the type itself comes first.
             pool = int(priced[job].use[option].argmax())
-            return Choice(views[job], types[pool], int(priced[job].use[option, pool]))
+            return OneTypeChoice(views[job], types[pool], int(priced[job].use[option, pool]))
 
         placed = assign(
             snapshot,
@@ -161,12 +161,14 @@ class Sia:
             diagnostics=chosen.diagnostics,
         )
 
-    def _price(self, snapshot: Snapshot, pools: Pools, view: JobView, options: Options) -> Priced:
+    def _price(
+        self, snapshot: Snapshot, pools: Pools, view: JobView, options: SiaOptions
+    ) -> PricedOptions:
         """Return what each configuration adds to the objective for this job."""
         cost = options.gain**self.p
         has = present(snapshot, view)
         if has is None:
-            return Priced(cost, options.use)
+            return PricedOptions(cost, options.use)
         moved = np.full(len(cost), math.inf)
         factor = restart_factor(view, snapshot.now)
         if factor > 0:
@@ -174,7 +176,7 @@ class Sia:
         types = len(pools.gpu_types)
         stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
         # To be left out is a change, too: what is spared by staying, beside all other choices.
-        return Priced(np.where(stays, cost - self.change, moved), options.use)
+        return PricedOptions(np.where(stays, cost - self.change, moved), options.use)
 
 
 def restart_factor(view: JobView, now: float) -> float:
@@ -191,7 +193,7 @@ def restart_factor(view: JobView, now: float) -> float:
     return max(0.0, lived_s - view.restarts * cost_s) / (lived_s + cost_s)
 
 
-def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> Options:
+def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> SiaOptions:
     """Return the configurations of one GPU type: each count on each type that holds it."""
     own = pools.own(job)
     goodputs, counts, taken = [], [], []
@@ -204,13 +206,15 @@ def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) 
                 counts.append(way.count)
                 taken.append(own[at])
     if not goodputs:
-        return Options(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
+        return SiaOptions(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
     fewest = min(way.count for way in ways if not way.mixed)
     use = np.array(counts, np.int64)[:, None] * pools.inside[taken]
-    return Options(fewest * np.array(goodputs) / min(goodputs), use)
+    return SiaOptions(fewest * np.array(goodputs) / min(goodputs), use)
 
 
-def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits: Limits) -> Chosen:
+def choose(
+    priced: Sequence[PricedOptions], capacity: Floats, leave_out: float, limits: Limits
+) -> SiaChoice:
     """Choose at most one configuration for each job so that the costs add up to the least.
 
     Args:
@@ -231,7 +235,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
     ]
     worst = leave_out * len(priced)
     if not columns:
-        found = Solution(status=Status.OPTIMAL, objective=0.0, bound=0.0, gap=0.0)
+        found = Solution(status=SolverStatus.OPTIMAL, objective=0.0, bound=0.0, gap=0.0)
         times = np.zeros(0, np.int64)
     else:
         program = _program(priced, members, columns, capacity, leave_out)
@@ -248,7 +252,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
         by_cost = sorted(ks, key=lambda k, mine=priced[jobs[0]]: (mine.cost[k], k))  # type: ignore[misc]
         for job, k in zip(jobs, by_cost, strict=False):
             configurations[job] = k
-    return Chosen(
+    return SiaChoice(
         tuple(configurations),
         Diagnostics(
             method="integer programme",
@@ -260,7 +264,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
     )
 
 
-def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
+def _worthwhile(mine: PricedOptions, capacity: Floats, leave_out: float) -> list[int]:
     """Configurations that fit, cost less than being left out, and that no other beats outright."""
     able = np.flatnonzero((mine.cost < leave_out) & (mine.use <= capacity).all(axis=1))
     # In this order no job is beaten by one that comes later.
@@ -271,7 +275,7 @@ def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
 
 
 def _program(
-    priced: Sequence[Priced],
+    priced: Sequence[PricedOptions],
     members: Sequence[Sequence[int]],
     columns: Sequence[tuple[int, int]],
     capacity: Floats,

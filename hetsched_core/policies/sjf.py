@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hetsched_core.placement import InTurn
+from hetsched_core.placement import StrictOrder
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import JobView, Knowledge, Plan, Replan, Snapshot, submission_order
@@ -26,13 +26,13 @@ class Sjf:
         paper="",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
     )
-    _turns: InTurn = field(
-        default_factory=lambda: InTurn(_size), init=False, repr=False, compare=False
+    _strict: StrictOrder = field(
+        default_factory=lambda: StrictOrder(_size), init=False, repr=False, compare=False
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs; start the shortest."""
-        return self._turns.plan(snapshot, Replan())
+        return self._strict.plan(snapshot, Replan())
 
 
 def _size(view: JobView, snapshot: Snapshot) -> tuple[float, tuple[float, str]]:

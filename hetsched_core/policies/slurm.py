@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement import InTurn
+from hetsched_core.placement import StrictOrder
 from hetsched_core.placement.backfill import Backfill
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
@@ -125,11 +125,13 @@ class Slurm:
             _numbers(self.partitions),
         )
         object.__setattr__(self, "_ranking", ranking)
-        object.__setattr__(self, "_backfill", Backfill(InTurn(ranking, self._fit), self._limit_s))
+        object.__setattr__(
+            self, "_backfill", Backfill(StrictOrder(ranking, self._fit), self._limit_s)
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Keep what runs, start what is in turn, and now and then what can go before."""
-        now, turns, types = snapshot.now, self._backfill.turns, snapshot.cluster.gpu_types
+        """Keep what runs, start what is next, and now and then what can go before."""
+        now, strict, types = snapshot.now, self._backfill.strict, snapshot.cluster.gpu_types
         ranks_change = self._ranking.weights.change_with_time
         notes = _Notes.read(snapshot.previous.memory)
         if ranks_change:
@@ -137,32 +139,32 @@ class Slurm:
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
         on, room, again_s = _ON, None, math.inf
-        if turns.waiting and self.backfill is not Reserve.NONE:
+        if strict.waiting and self.backfill is not Reserve.NONE:
             due_s = notes.backfilled_s + self.bf_interval_s
             if now < due_s:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
-                spoken_for = turns.spoken_for(snapshot.cluster)
+                spoken_for = strict.spoken_for(snapshot.cluster)
                 if self._ranking.by_submission and len(spoken_for) == len(types):
                     # What comes now is behind another on every node, which most ends give no room.
                     on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:
                 notes.backfilled_s = now
-                waited = len(turns.waiting)
+                waited = len(strict.waiting)
                 reservations = self._backfill.fill(
                     snapshot,
                     changes,
                     self.bf_max_job_test,
                     reserve_all=self.backfill is Reserve.CONSERVATIVE,
                 )
-                if len(turns.waiting) < waited and waited > self.bf_max_job_test:
+                if len(strict.waiting) < waited and waited > self.bf_max_job_test:
                     # Others move up into what a pass looks at.
                     again_s = now + self.bf_interval_s
         if ranks_change:
-            notes.usage = notes.usage.holding(turns.placed.values())
-            if turns.waiting:
+            notes.usage = notes.usage.holding(strict.placed.values())
+            if strict.waiting:
                 again_s = min(again_s, notes.ranked_s + self.calc_period_s)
-        return turns.conclude(
+        return strict.conclude(
             snapshot,
             changes,
             _make_replan(on, again_s if again_s < math.inf else None, room),
@@ -173,13 +175,13 @@ class Slurm:
     def _wanted(
         self, snapshot: Snapshot, spoken_for: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """GPU type -> GPUs that a node must have free for what is in turn to start there."""
+        """GPU type -> GPUs that a node must have free for what is next to start there."""
         room = {}
         for gpu_type, who in spoken_for.items():
             wanted = []
             for job_id in who:
                 job = snapshot.jobs[job_id].job
-                way, shapes = self._backfill.turns.ways[job_id], snapshot.shapes_for(job)
+                way, shapes = self._backfill.strict.ways[job_id], snapshot.shapes_for(job)
                 layout = layout_of(job, way, snapshot.cluster, shapes)
                 # Of a mix of types a single GPU may be what is missing.
                 wanted.append(next((least for t, _, least in layout.alone if t == gpu_type), 1))
@@ -190,7 +192,7 @@ class Slurm:
         self, snapshot: Snapshot, changes: Mapping[str, Entry]
     ) -> Sequence[Reservation]:
         """Return what the last pass promised, but for what no longer waits."""
-        kept, waiting = snapshot.previous.reservations, self._backfill.turns.waiting
+        kept, waiting = snapshot.previous.reservations, self._backfill.strict.waiting
         if isinstance(kept, Promises):
             before = snapshot.previous.entries
             concerned = itertools.chain(changes, snapshot.changed, snapshot.gone)
@@ -226,8 +228,8 @@ class Slurm:
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
             notes.ranked_s, notes.shares = snapshot.now, fair_tree(notes.usage.gpu_s)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
-        if ranking != self._backfill.turns.key:
-            self._backfill.turns.reorder(ranking)
+        if ranking != self._backfill.strict.key:
+            self._backfill.strict.reorder(ranking)
 
 
 _make_replan = maker(Replan)

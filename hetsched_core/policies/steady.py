@@ -51,7 +51,7 @@ _PAYS_OVER = 12.0
 """A move may take so many times its restart's cost to pay, where that is longer than a round."""
 
 
-class Sizes(StrEnum):
+class SizeSource(StrEnum):
     """What sizes count: those that jobs tell, or none, so that service attained stands in."""
 
     TOLD = "told"
@@ -77,7 +77,9 @@ class Steady:
     window: float = parameter(
         4.0, "GPUs, relative to the cluster's, that the jobs planned for together need at least"
     )
-    sizes: Sizes = parameter(Sizes.TOLD, "sizes as told, or as long again as each job has run")
+    sizes: SizeSource = parameter(
+        SizeSource.TOLD, "sizes as told, or as long again as each job has run"
+    )
     gap: float = parameter(5e-4, "relative gap at which a solution is good enough")
     sensitivity: float = parameter(
         1.4, "speed per GPU on one node over that on two, above which a job is not spread"
@@ -158,7 +160,7 @@ class _SteadyRound(HopsRound):
             left_s = expected_run_s(view.job, self._snapshot) * max(0.0, 1.0 - done)
             return max(self._steady.floor_s, min(left_s, 1e9))
         ran_s, past_s = self._ran_s(view), None
-        if self._steady.sizes is Sizes.TOLD:
+        if self._steady.sizes is SizeSource.TOLD:
             past_s = self._snapshot.past_run_s.get(view.job.profile)
         if past_s is not None and past_s > ran_s:
             return max(self._steady.floor_s, past_s - ran_s)
@@ -168,7 +170,7 @@ class _SteadyRound(HopsRound):
 
     def _told(self, view: JobView) -> float | None:
         """The size of a job in samples, where it is told and to be believed."""
-        return view.job.total_samples if self._steady.sizes is Sizes.TOLD else None
+        return view.job.total_samples if self._steady.sizes is SizeSource.TOLD else None
 
     def _ran_s(self, view: JobView) -> float:
         """Seconds for which a job has held GPUs; time in which it might not start is none."""

@@ -80,7 +80,7 @@ Action = Stop | Grant | Start
 _make_key, _make_start = maker(RunKey), maker(Start)
 
 
-class State(Protocol):
+class PresentState(Protocol):
     """What is true now, as far as actions depend on it; a `Snapshot` is one."""
 
     @property
@@ -109,7 +109,7 @@ class State(Protocol):
         ...
 
 
-def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[Action, ...]:
+def diff(state: PresentState, plan: Plan, among: Iterable[str] | None = None) -> tuple[Action, ...]:
     """Return what leads from `state` to `plan`: stops, then grants, then starts.
 
     A run that is where the plan wants it is left alone, whatever its phase; one that is draining is
@@ -186,7 +186,7 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
 class _Room:
     """What is free at this instant, less what the starts so far will take."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PresentState) -> None:
         self._state = state
         self._gpus: dict[str, int] = {}
         self._cpus: dict[str, float] = {}

@@ -24,7 +24,7 @@ _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 _END = frozenset({Trigger.END})
 
 
-class Observed(Protocol):
+class Observation(Protocol):
     """What is known of a cluster, simulated or live, and what has changed since the last plan.
 
     Attributes:
@@ -69,7 +69,7 @@ class Planner:
         self.plan = EMPTY_PLAN
         self._stopwatch = stopwatch
 
-    def due(self, world: Observed) -> bool:
+    def due(self, world: Observation) -> bool:
         """Whether something has happened on which the plan in force wants to be made anew."""
         if self.plan is EMPTY_PLAN:
             return bool(world.triggers and world.jobs)
@@ -97,7 +97,7 @@ class Planner:
         return Answer(plan, self.checker.check(snapshot, plan), took_s)
 
 
-def _has_room(world: Observed, room: Mapping[str, int]) -> bool:
+def _has_room(world: Observation, room: Mapping[str, int]) -> bool:
     """Whether so many GPUs of one of these types are free on a node of a vacated host.
 
     A run also leaves the CPUs and the memory that it shared with the other nodes of its host.

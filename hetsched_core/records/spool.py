@@ -142,7 +142,7 @@ Samples = Annotated[float, Number(0, 1e18)]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class SpoolStart:
     """The first line: who writes. `at_s` is seconds UTC; later lines count `t_s` from there."""
 
     schema: Annotated[str, Text(re.escape(SCHEMA))]
@@ -221,10 +221,10 @@ class End:
     how: Annotated[str, Text("completed|stopped|failed")]
 
 
-SpoolLine = Start | Profile | Progress | Loss | Checkpoint | End
+SpoolLine = SpoolStart | Profile | Progress | Loss | Checkpoint | End
 
 LINE_TYPES: dict[str, type[SpoolLine]] = {
-    "start": Start,
+    "start": SpoolStart,
     "profile": Profile,
     "progress": Progress,
     "loss": Loss,
@@ -280,7 +280,7 @@ class SpoolValidator:
         self._bytes = 0
         self._refused = False
         self._last: dict[str, float] = {}
-        self._start: Start | None = None
+        self._start: SpoolStart | None = None
         self._ended = False
 
     def take(self, text: bytes) -> SpoolLine | Rejection:
@@ -291,7 +291,7 @@ class SpoolValidator:
         except _LineError as error:
             self._refused |= self._start is None
             return error.rejection
-        if isinstance(line, Start):
+        if isinstance(line, SpoolStart):
             self._start = line
         self._ended = isinstance(line, End)
         self._last |= _growing(line)
@@ -305,7 +305,7 @@ class SpoolValidator:
         if len(text) > MAX_LINE_BYTES:
             raise _LineError(Reject.LINE_TOO_LONG, f"{len(text)} > {MAX_LINE_BYTES} bytes")
         line = _typed(_parse(text))
-        if isinstance(line, Start):
+        if isinstance(line, SpoolStart):
             self._check_start(line)
         elif self._start is None:
             raise _LineError(Reject.WRONG_ORDER, "the first line is no start line")
@@ -316,7 +316,7 @@ class SpoolValidator:
                 raise _LineError(Reject.WRONG_ORDER, f"{key} fell to {value!r}")
         return line
 
-    def _check_start(self, line: Start) -> None:
+    def _check_start(self, line: SpoolStart) -> None:
         if self._start is not None:
             raise _LineError(Reject.WRONG_ORDER, "a second start line")
         if SpoolName(line.job, line.run, line.rank) != self._name:
@@ -330,7 +330,7 @@ class SpoolValidator:
 def _growing(line: SpoolLine) -> dict[str, float]:
     """What must not fall from one line of a file to the next."""
     match line:
-        case Start():
+        case SpoolStart():
             return {}
         case Progress() | End():
             return {"t_s": line.t_s, "samples": line.samples}

@@ -16,10 +16,10 @@ from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, simulate
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out
-from hetsched_core.traces.load import Loaded
+from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.types import ExecutionModel
 
 
@@ -29,7 +29,7 @@ class EstimateSource(StrEnum):
     TRUTH = "truth"
     LEARNED = "learned"
 
-    def of(self, loaded: Loaded, seed: int) -> Estimates:
+    def of(self, loaded: ReplayInputs, seed: int) -> Estimates:
         """Return the estimates of one run of a policy, at its beginning; `seed` is of the noise."""
         if self is EstimateSource.TRUTH:
             return KnownSpeeds(loaded.speeds)
@@ -50,7 +50,7 @@ LEARNING = (
 TASK_TIMES_GIVEN = "The times of training tasks are given, not learned."
 
 
-def with_learning(loaded: Loaded) -> Loaded:
+def with_learning(loaded: ReplayInputs) -> ReplayInputs:
     """Return the workload with what is assumed where policies plan with learned speeds."""
     learning = assuming(loaded, LEARNING)
     profiles = {submission.job.profile for submission in loaded.workload.submissions}
@@ -58,7 +58,7 @@ def with_learning(loaded: Loaded) -> Loaded:
     return assuming(learning, TASK_TIMES_GIVEN) if tasks else learning
 
 
-def with_node_spread(loaded: Loaded, spread: NodeSpread, seed: int) -> Loaded:
+def with_node_spread(loaded: ReplayInputs, spread: NodeSpread, seed: int) -> ReplayInputs:
     """Return the workload on nodes whose true speeds differ by model and node, as was measured."""
     return replace(
         assuming(
@@ -70,14 +70,14 @@ def with_node_spread(loaded: Loaded, spread: NodeSpread, seed: int) -> Loaded:
     )
 
 
-def assuming(loaded: Loaded, sentence: str) -> Loaded:
+def assuming(loaded: ReplayInputs, sentence: str) -> ReplayInputs:
     """Return the workload with one more assumption."""
     assumptions = (*loaded.workload.assumptions, sentence)
     return replace(loaded, workload=replace(loaded.workload, assumptions=assumptions))
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class PolicyReplay:
     """What one policy, under the name it was asked for by, made of the workload.
 
     Attributes:
@@ -96,14 +96,14 @@ class Replayed:
 
 
 def replay(
-    loaded: Loaded,
+    loaded: ReplayInputs,
     policies: Mapping[str, Policy],
-    settings: Settings,
+    settings: SimulationSettings,
     *,
     estimates: EstimateSource = EstimateSource.TRUTH,
     stopwatch: Callable[[], float] = lambda: 0.0,
     ended: Callable[[], None] = lambda: None,
-) -> Iterator[Replayed]:
+) -> Iterator[PolicyReplay]:
     """Yield what each policy makes of the workload, in the order of the policies.
 
     Args:
@@ -135,7 +135,7 @@ def replay(
                 stopwatch=stopwatch,
                 ended=lambda _: ended(),
             )
-            replayed = Replayed(
+            replayed = PolicyReplay(
                 name,
                 log,
                 measure(log, loaded.speeds),
@@ -145,7 +145,7 @@ def replay(
         yield replayed
 
 
-def _require_tasks(loaded: Loaded, policies: Mapping[str, Policy]) -> None:
+def _require_tasks(loaded: ReplayInputs, policies: Mapping[str, Policy]) -> None:
     """Refuse policies that schedule tasks where jobs have no training rounds or task times."""
     asking = [n for n, p in policies.items() if p.info.model is ExecutionModel.TASKS]
     if not asking:
@@ -194,7 +194,7 @@ _NEVER = 2**31 - 1
 
 def result_of(
     measures: Mapping[str, Measures],
-    loaded: Loaded,
+    loaded: ReplayInputs,
     policies: Mapping[str, Policy],
     sources: Sequence[Path],
     settings: Mapping[str, object],

@@ -20,7 +20,7 @@ from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.policy import make_policy
 from hetsched_core.records.decision_record import RecordedDecision, read_decision
 from hetsched_core.records.runlog import JobRecord
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.store import Store, StoredJob
 from hetsched_core.types import Cluster, EndState, Snapshot, Speeds, SpeedTable, Submission
 
@@ -218,9 +218,9 @@ def _left_to_us(recorded: Sequence[RecordedDecision]) -> Cluster:
     return Cluster(tuple(nodes), cluster.name)
 
 
-def _settings(snapshot: Snapshot) -> Settings:
+def _settings(snapshot: Snapshot) -> SimulationSettings:
     restart_cost_s = max((v.restart_cost_s for v in snapshot.jobs.values()), default=10.0)
-    return Settings(
+    return SimulationSettings(
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         restart_cost_s=restart_cost_s,
         grace_s=30.0,

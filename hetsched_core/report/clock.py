@@ -26,7 +26,7 @@ _FIRST_REAL_S = datetime(1990, 1, 1, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ReportClock:
     """From when to when a report shows, seconds UTC, and in which zone an admin reads it.
 
     `zone` is None for a trace that counts seconds from its own start, and has no calendar.
@@ -37,7 +37,7 @@ class Clock:
     zone: tzinfo | None
 
     @classmethod
-    def of(cls, histories: Sequence[History | LoggedHistory], zone: tzinfo) -> Clock:
+    def of(cls, histories: Sequence[History | LoggedHistory], zone: tzinfo) -> ReportClock:
         """Return the time from the first submission to the last end under any of the histories."""
         begin_s = min(history.span_s[0] for history in histories)
         end_s = max(history.span_s[1] for history in histories)
@@ -121,14 +121,14 @@ def name_rows(axes: Axes, at: Floats, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def axis_times(clock: Clock, times_s: Floats) -> Floats:
+def axis_times(clock: ReportClock, times_s: Floats) -> Floats:
     """Times as the axis counts them: days since 1970, or a unit since the first submission."""
     if clock.zone is not None:
         return times_s / DAY.size
     return (times_s - clock.begin_s) / clock.unit.size
 
 
-def time_axis(axes: Axes, clock: Clock) -> None:
+def time_axis(axes: Axes, clock: ReportClock) -> None:
     """Make the horizontal axis that of the clock."""
     axes.set_xlim(*axis_times(clock, np.array([clock.begin_s, clock.end_s])))
     if clock.zone is not None:

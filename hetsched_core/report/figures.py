@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.report.clock import (
     TIME_AXIS_IN,
-    Clock,
+    ReportClock,
     axis_times,
     height_in,
     margins,
@@ -190,7 +190,7 @@ def latency_ratio_distribution(histories: Sequence[History]) -> str:
 
 
 def gpus_over_time(
-    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None = None
+    histories: Sequence[History], clock: ReportClock, logged: LoggedHistory | None = None
 ) -> str:
     """Draw the GPUs in use, a panel for the log if there is one, and for each policy."""
     curves = {history.policy: history.held for history in histories}
@@ -198,13 +198,13 @@ def gpus_over_time(
     return _over_time(curves, clock, "GPUs", logged.held if logged else None, capacity)
 
 
-def work_over_time(histories: Sequence[History], clock: Clock) -> str:
+def work_over_time(histories: Sequence[History], clock: ReportClock) -> str:
     """Draw the throughput of the cluster, a panel for each policy."""
     return _over_time({history.policy: history.work for history in histories}, clock, "avg. GPUs")
 
 
 def queue_over_time(
-    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None = None
+    histories: Sequence[History], clock: ReportClock, logged: LoggedHistory | None = None
 ) -> str:
     """Draw the number of waiting jobs, a panel for the log if there is one, and for each policy."""
     curves = {history.policy: history.waiting for history in histories}
@@ -212,7 +212,7 @@ def queue_over_time(
 
 
 def nodes_over_time(
-    histories: Sequence[History], clock: Clock, sizes: Ints
+    histories: Sequence[History], clock: ReportClock, sizes: Ints
 ) -> tuple[dict[str, str], Shades | None]:
     """Draw who held which node when.
 
@@ -302,7 +302,7 @@ def _cumulative(values: Floats) -> tuple[Floats, Floats]:
 
 def _over_time(
     curves: Mapping[str, Spans],
-    clock: Clock,
+    clock: ReportClock,
     unit: str,
     logged: Spans | None = None,
     capacity: float = 0.0,
@@ -351,7 +351,7 @@ def _alike(names: Iterable[str], curves: Sequence[Floats]) -> list[tuple[int, st
     return [(at, ", ".join(same)) for at, same in alike.items()]
 
 
-def _bars(history: History, clock: Clock, sizes: Ints) -> str:
+def _bars(history: History, clock: ReportClock, sizes: Ints) -> str:
     cluster = history.cluster
     drawn = bars(history.pieces, cluster)
     with drawing(height_in(cluster.gpus) + TIME_AXIS_IN + 0.06) as (figure, svg):
@@ -371,7 +371,7 @@ def _bars(history: History, clock: Clock, sizes: Ints) -> str:
         return svg("Nodes over time")
 
 
-def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
+def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: ReportClock) -> Outline:
     """All boxes of one colour as one outline, which is a tenth as long as so many single ones."""
     left, right = axis_times(clock, drawn.since_s[here]), axis_times(clock, drawn.until_s[here])
     # A gap between neighbours, which leaves most of the shortest bar: idle time would look alike.
@@ -384,7 +384,7 @@ def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
     return Outline(corners.swapaxes(0, 1).reshape(-1, 2), np.tile(codes, len(left)))
 
 
-def _shades(drawn: Shades, clock: Clock) -> str:
+def _shades(drawn: Shades, clock: ReportClock) -> str:
     rows = len(drawn.share)
     with drawing(height_in(rows) + TIME_AXIS_IN + 0.06) as (figure, svg):
         axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)

@@ -32,7 +32,7 @@ SIZES: tuple[tuple[SizeClass, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JobGroup:
     """Jobs that have something in common, under two policies.
 
     Attributes:
@@ -58,11 +58,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class JobGrouping:
     """All jobs, divided in one way, described in a few words."""
 
     title: str
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class Gains:
     """What changes for whom when `policy` takes the place of the first policy."""
 
     policy: str
-    total: Group
-    groupings: tuple[Grouping, ...]
+    total: JobGroup
+    groupings: tuple[JobGrouping, ...]
     losers: tuple[Loser, ...]
 
 
@@ -99,11 +99,11 @@ def gains(first: History, other: History) -> Gains | None:
     sizes = size_classes(first)
     held = np.array(first.jobs.gpu_types)
     groupings = [
-        Grouping(
+        JobGrouping(
             f"by GPU hours under {first.policy}",
             _present(compared.group(label, sizes == at) for at, (_, label) in enumerate(SIZES)),
         ),
-        Grouping(
+        JobGrouping(
             f"by GPU type held under {first.policy}",
             _present(compared.group(name, held == name) for name in first.cluster.gpu_types),
         ),
@@ -147,14 +147,14 @@ class _Compared:
         by_s = np.abs(self.changed_s)
         return self.both & (by_s > LEAST_S) & (by_s > LEAST_SHARE * self.before_s)
 
-    def group(self, label: str, members: Bools) -> Group | None:
+    def group(self, label: str, members: Bools) -> JobGroup | None:
         """Sum up some jobs; None where none of them completed twice."""
         here = members & self.both
         if not np.any(here):
             return None
         counts = self.counts[here]
         changed_s = self.changed_s[here]
-        return Group(
+        return JobGroup(
             label,
             jobs=int(here.sum()),
             before_s=float(self.before_s[here].mean()),
@@ -164,11 +164,11 @@ class _Compared:
         )
 
 
-def _present(groups: Iterable[Group | None]) -> tuple[Group, ...]:
+def _present(groups: Iterable[JobGroup | None]) -> tuple[JobGroup, ...]:
     return tuple(group for group in groups if group is not None)
 
 
-def _by_user(users: Sequence[str], compared: _Compared) -> Grouping:
+def _by_user(users: Sequence[str], compared: _Compared) -> JobGrouping:
     """Group by user, from who gains most time in total to who loses most."""
     names, index = np.unique(np.array(users, np.str_), return_inverse=True)
     total_s = np.bincount(
@@ -181,14 +181,14 @@ def _by_user(users: Sequence[str], compared: _Compared) -> Grouping:
     shown = by_change[:MAX_USERS] if len(by_change) > MAX_USERS + 1 else by_change
     ordered = shown[np.lexsort((-jobs[shown], total_s[shown]))]
 
-    def groups() -> Iterator[Group | None]:
+    def groups() -> Iterator[JobGroup | None]:
         for at in ordered:
             yield compared.group(str(names[at]) or "(no name)", index == at)
         rest = np.setdiff1d(with_jobs, shown)
         if rest.size:
             yield compared.group(f"{rest.size} other users", np.isin(index, rest))
 
-    return Grouping("by user, from most time gained to most time lost", _present(groups()))
+    return JobGrouping("by user, from most time gained to most time lost", _present(groups()))
 
 
 def _losers(first: History, compared: _Compared) -> tuple[Loser, ...]:

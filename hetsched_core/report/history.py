@@ -56,7 +56,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
+class JobColumns:
     """(N,) columns, a row for each job in order of (submission, id); NaN where there is nothing.
 
     Attributes:
@@ -117,7 +117,7 @@ class History:
 
     policy: str
     cluster: Cluster
-    jobs: Jobs
+    jobs: JobColumns
     pieces: Pieces
     held: Spans
     work: Spans
@@ -160,7 +160,7 @@ class History:
 
 def _jobs(
     records: Sequence[JobRecord], runs: Sequence[Sequence[RunRecord]], cluster: Cluster
-) -> Jobs:
+) -> JobColumns:
     by_type = [_gpu_s_by_type(own, cluster) for own in runs]
     jct_s = [
         r.end_s - r.job.submit_s
@@ -171,7 +171,7 @@ def _jobs(
     wait_s = np.array([r.wait_s for r in records])
     expected_s = np.array([r.expected_run_s or np.nan for r in records])
     completed = np.isfinite(jct_s)
-    return Jobs(
+    return JobColumns(
         ids=tuple(r.job.id for r in records),
         users=tuple(r.job.user for r in records),
         submit_s=np.array([r.job.submit_s for r in records]),

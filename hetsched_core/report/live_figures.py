@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hetsched_core.report.clock import (
     BINS,
     TIME_AXIS_IN,
-    Clock,
+    ReportClock,
     axis_times,
     margins,
     name_rows,
@@ -53,7 +53,7 @@ class Bins:
     `clock` is the time shown, and `of` the bin of each reading, (R,).
     """
 
-    clock: Clock
+    clock: ReportClock
     edges: Floats
     of: Ints
 
@@ -84,7 +84,7 @@ def bins_of(past: Past, zone: tzinfo) -> Bins:
     each = math.ceil((end - int(steps[0])) / BINS)
     count = math.ceil((end - int(steps[0])) / each)
     edges: Floats = past.step_s * (end - each * np.arange(count, -1, -1, dtype=np.float64))
-    clock = Clock(float(edges[0]), float(edges[-1]), zone)
+    clock = ReportClock(float(edges[0]), float(edges[-1]), zone)
     return Bins(clock, edges, (steps - (end - each * count)) // each)
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from hetsched_core import __version__
 from hetsched_core.report import live_figures
-from hetsched_core.report.clock import Clock
+from hetsched_core.report.clock import ReportClock
 from hetsched_core.report.live_state import LiveNode, LiveState
 from hetsched_core.report.svg import with_ids
 from hetsched_core.report.templates import environment
@@ -54,7 +54,7 @@ def to_html(page: LivePage) -> str:
     templates.filters |= {
         "duration": duration,
         "exact": exact,
-        "moment": Clock(0.0, 1.0, page.zone).date,
+        "moment": ReportClock(0.0, 1.0, page.zone).date,
         "shown": _shown,
         "count": "{:,}".format,
         "sentence": _SENTENCES.get,

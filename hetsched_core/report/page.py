@@ -20,7 +20,7 @@ from hetsched_core.measures.metrics import Measures
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.records.files import replacing
 from hetsched_core.report import figures
-from hetsched_core.report.clock import BINS, Clock
+from hetsched_core.report.clock import BINS, ReportClock
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.figures import Shades
 from hetsched_core.report.findings import Caution, against_log, cautions, findings
@@ -174,7 +174,7 @@ class _Page:
 def _page(report: Report) -> _Page:
     result, histories = report.result, report.histories
     logged = report.logged if result.closeness else None
-    clock = Clock.of([*histories, logged] if logged else histories, report.zone)
+    clock = ReportClock.of([*histories, logged] if logged else histories, report.zone)
     gained = [gains(histories[0], other) for other in histories[1:]]
     known = tuple(one for one in gained if one is not None)
     settings = result.input.settings
@@ -231,7 +231,7 @@ def _unmoved(result: Result, keys: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _period(history: History, clock: Clock) -> str:
+def _period(history: History, clock: ReportClock) -> str:
     """When the jobs came."""
     begin_s, end_s = history.jobs.submit_s[0], history.jobs.submit_s[-1]
     if clock.zone is None:
@@ -274,7 +274,7 @@ def _speeds(settings: Mapping[str, object]) -> Iterator[str]:
 
 
 def _figures(
-    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None
+    histories: Sequence[History], clock: ReportClock, logged: LoggedHistory | None
 ) -> tuple[_Figure, ...]:
     jobs = len(histories[0].jobs.ids)
     sampled = (
@@ -359,7 +359,9 @@ def _waits(histories: Sequence[History], logged: LoggedHistory, sampled: str) ->
     )
 
 
-def _nodes(drawings: Mapping[str, str], shades: Shades | None, first: str, clock: Clock) -> _Figure:
+def _nodes(
+    drawings: Mapping[str, str], shades: Shades | None, first: str, clock: ReportClock
+) -> _Figure:
     named = tuple(
         (names, Markup(with_ids(svg, f"n{at}"))) for at, (names, svg) in enumerate(drawings.items())
     )

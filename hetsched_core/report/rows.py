@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
-from hetsched_core.measures.metrics import MEASURES, Better, Kind, Measure, Measures
+from hetsched_core.measures.metrics import MEASURES, Better, Measure, MeasureKind, Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
     ABSENT,
@@ -100,23 +100,23 @@ def _value(measures: Measures | LoggedMeasures, key: str) -> _Value:
     return value
 
 
-def _logged_cell(kind: Kind, value: _Value, unit: Unit) -> Cell:
+def _logged_cell(kind: MeasureKind, value: _Value, unit: Unit) -> Cell:
     if value is None:
         return Cell(None, ABSENT)
     inside = _shown_value(kind, float(value), unit)
     return Cell(value, number(inside, decimals([inside])))
 
 
-def _unit(kind: Kind, columns: Sequence[Sequence[_Value]]) -> Unit:
+def _unit(kind: MeasureKind, columns: Sequence[Sequence[_Value]]) -> Unit:
     match kind:
-        case Kind.DURATION:
+        case MeasureKind.DURATION:
             means = (estimate(column) for column in columns)
             return duration_unit(mean.mean for mean in means if mean)
-        case Kind.GPU_TIME:
+        case MeasureKind.GPU_TIME:
             return GPU_HOUR
-        case Kind.SHARE:
+        case MeasureKind.SHARE:
             return PERCENT
-        case Kind.COUNT | Kind.NUMBER:
+        case MeasureKind.COUNT | MeasureKind.NUMBER:
             return NUMBER
 
 
@@ -140,9 +140,9 @@ def _cells(shown: Measure, columns: Sequence[Sequence[_Value]], unit: Unit) -> t
     )
 
 
-def _shown_value(kind: Kind, mean: float, unit: Unit) -> float:
+def _shown_value(kind: MeasureKind, mean: float, unit: Unit) -> float:
     """A count that is the same for every seed stays a whole number."""
-    return int(mean) if kind is Kind.COUNT and mean.is_integer() else mean / unit.size
+    return int(mean) if kind is MeasureKind.COUNT and mean.is_integer() else mean / unit.size
 
 
 def _spread(mean: Estimate | None, unit: Unit, places: int) -> str:
@@ -165,7 +165,7 @@ def best_text(better: Better, values: Sequence[_Value], texts: Sequence[str]) ->
 
 def _change(shown: Measure, first: Sequence[_Value], other: Sequence[_Value]) -> Estimate | None:
     """The change against the first policy, of measures that have a better direction."""
-    if shown.better is Better.NEITHER or shown.kind is Kind.SHARE:
+    if shown.better is Better.NEITHER or shown.kind is MeasureKind.SHARE:
         return None
     return relative_change(first, other)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
-from hetsched_core.measures.metrics import MEASURES, Better, Kind, Measures
+from hetsched_core.measures.metrics import MEASURES, Better, MeasureKind, Measures
 from hetsched_core.report.rows import best_text
 from hetsched_core.report.units import LOGGED, decimals, duration_unit
 
@@ -138,9 +138,9 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
         columns=(
             Column(("starts", "against", "the log"), tuple(policies)),
             Column(("", "", "jobs"), tuple(str(one.jobs) for one in found)),
-            _column(("p50", "error"), [one.p50_error_s for one in found], Kind.DURATION),
-            _column(("p90", "error"), [one.p90_error_s for one in found], Kind.DURATION),
-            _column(("within", "5 min"), [one.close_share for one in found], Kind.SHARE),
+            _column(("p50", "error"), [one.p50_error_s for one in found], MeasureKind.DURATION),
+            _column(("p90", "error"), [one.p90_error_s for one in found], MeasureKind.DURATION),
+            _column(("within", "5 min"), [one.close_share for one in found], MeasureKind.SHARE),
             Column(
                 ("waited:", "within", "5 min"),
                 tuple(f"{one.waited_close}/{one.waited}" for one in found),
@@ -156,7 +156,7 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
             _column(
                 ("waits'", "rank", "corr."),
                 [one.wait_rank_correlation for one in found],
-                Kind.NUMBER,
+                MeasureKind.NUMBER,
             ),
         ),
         notes=(),
@@ -166,7 +166,7 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
 def _column(
     heading: tuple[str, ...],
     values: Sequence[float | None],
-    kind: Kind,
+    kind: MeasureKind,
     better: Better = Better.NEITHER,
     compared: int = 0,
 ) -> Column:
@@ -174,11 +174,11 @@ def _column(
 
     The best is marked of the last `compared` rows.
     """
-    if kind in (Kind.DURATION, Kind.GPU_TIME):
+    if kind in (MeasureKind.DURATION, MeasureKind.GPU_TIME):
         unit = duration_unit(values)
         heading = (*heading, unit.name)
         values = [None if value is None else value / unit.size for value in values]
-    elif kind is Kind.SHARE:
+    elif kind is MeasureKind.SHARE:
         heading = (*heading, "%")
         values = [None if value is None else 100.0 * value for value in values]
     places = decimals(values)

@@ -2,17 +2,22 @@
 
 from hetsched_core.simulate.engine import simulate
 from hetsched_core.simulate.events import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Measured, Settings
+from hetsched_core.simulate.settings import (
+    Estimates,
+    KnownSpeeds,
+    RunMeasurement,
+    SimulationSettings,
+)
 
 __all__ = [
     "Estimates",
     "Incident",
     "JobCrashed",
     "KnownSpeeds",
-    "Measured",
     "NodeBack",
     "NodeDrained",
     "NodeLost",
-    "Settings",
+    "RunMeasurement",
+    "SimulationSettings",
     "simulate",
 ]

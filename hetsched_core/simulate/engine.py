@@ -42,8 +42,8 @@ from hetsched_core.simulate.events import (
     WindowMoves,
     WorkDue,
 )
-from hetsched_core.simulate.heap import Priority
-from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
+from hetsched_core.simulate.heap import EventPriority
+from hetsched_core.simulate.settings import Estimates, KnownSpeeds, SimulationSettings
 from hetsched_core.simulate.state import ProfilingRun
 from hetsched_core.simulate.tasks import TaskFloor
 from hetsched_core.simulate.world import World
@@ -80,7 +80,7 @@ def simulate(
     cluster: Cluster,
     policy: Policy,
     truth: Speeds,
-    settings: Settings | None = None,
+    settings: SimulationSettings | None = None,
     *,
     estimates: Estimates | None = None,
     incidents: Iterable[Incident] = (),
@@ -106,7 +106,7 @@ def simulate(
         InputError: there is no job, or two have the same id.
         PlanError: the policy's plan breaks a rule.
     """
-    settings = settings or Settings()
+    settings = settings or SimulationSettings()
     if not submissions:
         raise InputError("there is no job to simulate; see `hetsched workload show` for the input")
     jobs = {submission.job.id: submission for submission in submissions}
@@ -154,7 +154,7 @@ class _Awaited:
     gone: set[str]
     nodes_changed: bool
 
-    def give_back(self, world: World) -> None:
+    def merge_into(self, world: World) -> None:
         """Let the next plan be told of it: this one never comes into force."""
         world.gone |= self.gone
         world.changed |= self.changed - world.gone
@@ -181,9 +181,9 @@ class Simulation:
         self._floor = TaskFloor(world, self._future) if tasks else None
         for submission in sorted(jobs.values(), key=lambda s: (s.job.submit_s, s.job.id)):
             job = submission.job
-            world.heap.push(job.eligible_from_s, Priority.ARRIVAL, Arrives(submission))
+            world.heap.push(job.eligible_from_s, EventPriority.ARRIVAL, Arrives(submission))
             if submission.cancel_s is not None:
-                world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
+                world.heap.push(submission.cancel_s, EventPriority.CANCEL, Cancelled(job.id))
         world.heap.sort()
 
         self._awaited: _Awaited | None = None
@@ -204,7 +204,7 @@ class Simulation:
     def add_incident(self, incident: Incident) -> None:
         """Schedule a failure; the run is not over while a node's condition is still to change."""
         self._incidents += not isinstance(incident, JobCrashed)
-        self._world.heap.push(incident.at_s, Priority.INCIDENT, incident)
+        self._world.heap.push(incident.at_s, EventPriority.INCIDENT, incident)
 
     def run(self) -> RunLog:
         """Process all events, instant by instant."""
@@ -349,7 +349,7 @@ class Simulation:
             self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
-            self._awaited.give_back(world)
+            self._awaited.merge_into(world)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot()
@@ -373,7 +373,7 @@ class Simulation:
             self._awaited = _Awaited(plan, world.changed, world.gone, world.nodes_changed)
             # Once it is decided, another may be asked for, though this one is still to wait.
             for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
-                world.heap.push(at_s, Priority.PLAN, PlanTakesEffect(plan))
+                world.heap.push(at_s, EventPriority.PLAN, PlanTakesEffect(plan))
         world.changed, world.gone, world.nodes_changed = set(), set(), False
         world.vacated, world.disturbed = set(), False
         if effective_s <= world.now:
@@ -432,7 +432,7 @@ class Simulation:
         # Plan after plan may name the same time.
         if again_s is not None and again_s > self._world.now and again_s != self._timer_s:
             self._timer_s = again_s
-            self._world.heap.push(again_s, Priority.TIMER, TimerRings(again_s))
+            self._world.heap.push(again_s, EventPriority.TIMER, TimerRings(again_s))
         self._apply(look_at)
 
     def _apply(self, among: Collection[str]) -> None:
@@ -508,7 +508,7 @@ class Simulation:
             return
         if Trigger.ROUND in self._planner.plan.replan.on:
             self._round_due = self._round_to_come_s()
-            world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
+            world.heap.push(self._round_due, EventPriority.ROUND, RoundStarts())
 
     def _round_to_come_s(self) -> float:
         """Return when the next round begins."""

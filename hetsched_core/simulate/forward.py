@@ -16,8 +16,8 @@ from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunEnd, RunLogHeader
 from hetsched_core.simulate.engine import Simulation
 from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
-from hetsched_core.simulate.heap import Priority
-from hetsched_core.simulate.settings import KnownSpeeds, Settings
+from hetsched_core.simulate.heap import EventPriority
+from hetsched_core.simulate.settings import KnownSpeeds, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, gpus_by_type
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
@@ -57,7 +57,7 @@ def first_starts(
     wanted: Collection[str],
     *,
     arrivals: Sequence[Submission] = (),
-    settings: Settings | None = None,
+    settings: SimulationSettings | None = None,
     horizon_s: float = math.inf,
     sparing: Sparing = ALL,
     go_on: Callable[[], bool] = lambda: True,
@@ -87,7 +87,7 @@ def first_starts(
     if policy.info.model is ExecutionModel.TASKS:
         raise InputError(f"policy {policy.info.name!r} schedules tasks; only replays know of them")
     settings = replace(
-        settings or Settings(),
+        settings or SimulationSettings(),
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
@@ -122,7 +122,7 @@ class _Forward(Simulation):
             world.triggers.add(Trigger.ARRIVAL)
         elif plan.replan.at_s is not None:
             at_s = max(plan.replan.at_s, world.now)
-            world.heap.push(at_s, Priority.TIMER, TimerRings(plan.replan.at_s))
+            world.heap.push(at_s, EventPriority.TIMER, TimerRings(plan.replan.at_s))
         world.dirty.update(world.active)
         self._round = snapshot.round
         self._step()
@@ -153,7 +153,7 @@ class _Forward(Simulation):
             return True
         if self._woken_s != again_s:
             self._woken_s = again_s
-            world.heap.push(again_s, Priority.TIMER, TimerRings(-math.inf))
+            world.heap.push(again_s, EventPriority.TIMER, TimerRings(-math.inf))
         return False
 
     @property
@@ -193,7 +193,7 @@ def _world(
     plan: Plan,
     policy: Policy,
     left: Mapping[str, float],
-    settings: Settings,
+    settings: SimulationSettings,
 ) -> World:
     """Return the cluster as the snapshot shows it, with so much work left for each job."""
     header = RunLogHeader(
@@ -271,9 +271,9 @@ def _take_over(world: World, view: JobView, left: float, until_s: float | None) 
             world.nodes = world.nodes.set(name, node)
         if run.draining_until_s is not None:
             drained = Drained(job.id, run_id, run.number, RunEnd.PREEMPTED)
-            world.heap.push(max(run.draining_until_s, now), Priority.DRAINED, drained)
+            world.heap.push(max(run.draining_until_s, now), EventPriority.DRAINED, drained)
         elif until_s is not None and run.purpose is Purpose.PROFILE:
             given_up = GivenUp(job.id, run_id, run.number)
-            world.heap.push(max(until_s, now), Priority.WORK, given_up)
+            world.heap.push(max(until_s, now), EventPriority.WORK, given_up)
     world.reschedule(active)
     world.touch(active)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 E = TypeVar("E")
 
 
-class Priority(IntEnum):
+class EventPriority(IntEnum):
     """What comes first among events of one instant: facts before the plans that they lead to."""
 
     WORK = 0
@@ -34,7 +34,7 @@ class EventHeap(Generic[E]):
         self._known: list[tuple[float, int, int, E]] = []
         self._serial = 0
 
-    def push(self, at_s: float, priority: Priority, event: E) -> None:
+    def push(self, at_s: float, priority: EventPriority, event: E) -> None:
         """Schedule an event."""
         heapq.heappush(self._heap, (at_s, priority, self._serial, event))
         self._serial += 1

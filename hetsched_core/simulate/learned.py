@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.simulate.settings import MEASUREMENT_NOISE, Measured
+from hetsched_core.simulate.settings import MEASUREMENT_NOISE, RunMeasurement
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import ProfileFacts
 from hetsched_core.throughput.fit import Prior, Rate, Variant, fit_training
@@ -96,7 +96,7 @@ class LearnedSpeeds:
             self._stale.clear()
         return self._speeds
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Measure a run that has just ended, if it was long enough and on one type of GPU."""
         profile, configuration = measured.job.profile, measured.configuration
         gpus, nodes = configuration.gpus, len(configuration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from hetsched_core.costs import Costs, Executor
+from hetsched_core.costs import Costs, ExecutorKind
 from hetsched_core.types import (
     ALL_SHAPES,
     Configuration,
@@ -20,7 +20,7 @@ from hetsched_core.values.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Costs):
+class SimulationSettings(Costs):
     """The costs and the grid of a simulation.
 
     Attributes:
@@ -45,7 +45,7 @@ class Settings(Costs):
 
     def switch_s(self, profile: str) -> float:
         """Return the seconds that a switch to a task of this profile takes."""
-        if isinstance(self.switch, Executor):
+        if isinstance(self.switch, ExecutorKind):
             return self.switch.switch_s(profile)
         return self.switch
 
@@ -57,7 +57,7 @@ run, BERT by 0.2 %, BERT on Longhorn by 1.9 % (hal-uw/blox-pal)."""
 
 @cheaply_made
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunMeasurement:
     """What can be measured of a run that ended: the `samples` it did in `seconds` of progress.
 
     Those of a profiling run count here, though they are no progress of its job.
@@ -77,7 +77,7 @@ class Estimates(Protocol):
         """Return the estimates that exist at `now`."""
         ...
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Take note of a run that has just ended."""
         ...
 
@@ -93,6 +93,6 @@ class KnownSpeeds:
         del now
         return self.given
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Learn nothing."""
         del measured

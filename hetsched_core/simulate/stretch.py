@@ -11,13 +11,13 @@ import math
 from dataclasses import dataclass
 
 from hetsched_core.records.runlog import RunEnd, RunRecord
-from hetsched_core.simulate.settings import Measured
+from hetsched_core.simulate.settings import RunMeasurement
 from hetsched_core.simulate.world import World
 from hetsched_core.types import Configuration, Purpose
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """What one GPU does of each round: `tasks` of T^c in a row, beginning when the round opens."""
 
     copy: int
@@ -53,7 +53,7 @@ class Stretch:
     job: str
     since_s: float
     rounds: int
-    shares: tuple[Share, ...]
+    shares: tuple[TaskShare, ...]
     samples: float
 
     @property
@@ -106,7 +106,7 @@ class Stretch:
                 active.run_numbers += rounds
             done = rounds * share.tasks
             world.estimates.observe(
-                Measured(
+                RunMeasurement(
                     active.job,
                     Purpose.RUN,
                     share.configuration,

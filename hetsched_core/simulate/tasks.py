@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from hetsched_core.errors import InputError
 from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate.events import TasksDue
-from hetsched_core.simulate.heap import Priority
+from hetsched_core.simulate.heap import EventPriority
 from hetsched_core.simulate.state import Active
-from hetsched_core.simulate.stretch import Share, Stretch
+from hetsched_core.simulate.stretch import Stretch, TaskShare
 from hetsched_core.simulate.todo import Task, Todo
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
@@ -382,7 +382,7 @@ class TaskFloor:
                 return False
         times = self.world.truth.table(job.profile).tasks
         shares = tuple(
-            Share(
+            TaskShare(
                 station.copy,
                 station.gpu_type,
                 station.configuration,
@@ -426,7 +426,7 @@ class TaskFloor:
 
     def _wake(self, at_s: float) -> None:
         if self._present_s is None or at_s >= self._present_s:
-            self.world.heap.push(at_s, Priority.WORK, TasksDue())
+            self.world.heap.push(at_s, EventPriority.WORK, TasksDue())
 
 
 def _losses(active: Active, rounds: int) -> tuple[float, ...]:

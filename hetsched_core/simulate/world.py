@@ -31,8 +31,8 @@ from hetsched_core.simulate.events import (
     WindowMoves,
     WorkDue,
 )
-from hetsched_core.simulate.heap import EventHeap, Priority
-from hetsched_core.simulate.settings import Estimates, Measured, Settings
+from hetsched_core.simulate.heap import EventHeap, EventPriority
+from hetsched_core.simulate.settings import Estimates, RunMeasurement, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
 from hetsched_core.types import (
     Cluster,
@@ -52,7 +52,7 @@ from hetsched_core.types import (
 )
 from hetsched_core.types.making import maker
 
-_make_held, _make_measured, _make_work_due = maker(Held), maker(Measured), maker(WorkDue)
+_make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
 
 _LEADS_TO = {
@@ -92,7 +92,7 @@ class World:
         self,
         cluster: Cluster,
         truth: Speeds,
-        settings: Settings,
+        settings: SimulationSettings,
         estimates: Estimates,
         header: RunLogHeader,
         ended: Callable[[int], None],
@@ -203,7 +203,7 @@ class World:
             held.estimated = estimated
             run_id = (placement.purpose, placement.copy)
             seen = SpeedSeen(active.job.id, run_id, held.number)
-            self.heap.push(held.progress_from_s + SEEN_AFTER_S, Priority.WORK, seen)
+            self.heap.push(held.progress_from_s + SEEN_AFTER_S, EventPriority.WORK, seen)
         return held
 
     def take(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
@@ -247,7 +247,7 @@ class World:
         if placement.until_s is not None:
             run_id = (placement.purpose, placement.copy)
             given_up = GivenUp(active.job.id, run_id, held.number)
-            self.heap.push(max(placement.until_s, self.now), Priority.WORK, given_up)
+            self.heap.push(max(placement.until_s, self.now), EventPriority.WORK, given_up)
         self.reschedule(active)
         self.touch(active)
 
@@ -261,7 +261,7 @@ class World:
         held = active.runs[run_id]
         held.draining_until_s = until_s
         drained = Drained(active.job.id, run_id, held.number, ended)
-        self.heap.push(until_s, Priority.DRAINED, drained)
+        self.heap.push(until_s, EventPriority.DRAINED, drained)
         self.reschedule(active)
         self.touch(active)
         return False
@@ -328,7 +328,7 @@ class World:
         at_s = min(done_s, budget_s)
         if at_s < math.inf:
             due = _make_work_due(active.job.id, active.generation, done_s <= budget_s)
-            self.heap.push(max(at_s, self.now), Priority.WORK, due)
+            self.heap.push(max(at_s, self.now), EventPriority.WORK, due)
 
     # -- windows -----------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class World:
         """Look at the windows again at this time."""
         if self.now < at_s < self._looks_s:
             self._looks_s = at_s
-            self.heap.push(at_s, Priority.INCIDENT, WindowMoves())
+            self.heap.push(at_s, EventPriority.INCIDENT, WindowMoves())
 
     def move_windows(self) -> None:
         """See which nodes are open to whom now, and which windows are over."""

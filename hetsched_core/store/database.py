@@ -110,7 +110,7 @@ class Database:
         # To DuckDB's lock the process is one; two writers in it would take the same lines in twice.
         self._busy = threading.RLock()
         self._reading = threading.Lock()
-        self._lent = 0
+        self._frozen = 0
         name = str(path.resolve())
         if name in _open and path.name != MEMORY:
             raise StoreHeldError(f"{path} is open in this very process; close it there first")
@@ -236,7 +236,7 @@ class Database:
             StoreError: the file cannot be read, or is closed.
         """
         with self._reading:
-            connection = self._lent_cursor()
+            connection = self._reading_cursor()
             try:
                 connection.begin()
                 yield Transaction(connection)
@@ -248,32 +248,32 @@ class Database:
                 raise failure from error
             finally:
                 connection.close()
-                self.give_back()
+                self.unfreeze()
 
-    def _lent_cursor(self) -> duckdb.DuckDBPyConnection:
+    def _reading_cursor(self) -> duckdb.DuckDBPyConnection:
         with self._busy:
             try:
                 connection = self._connection.cursor()
             except duckdb.ConnectionException:
                 raise StoreError(f"{self.path} is closed just now; ask again") from None
-            self._lent += 1
+            self._frozen += 1
             return connection
 
-    def lend(self) -> tuple[int, int]:
-        """Let others copy the file: nothing but the end of its log changes until `give_back`.
+    def freeze(self) -> tuple[int, int]:
+        """Let others copy the file: nothing but the end of its log changes until `unfreeze`.
 
         Returns:
             The bytes of the file, and those of the write-ahead log that belong to it by now.
         """
         with self._busy:
-            self._lent += 1
+            self._frozen += 1
             log = self._log
             return self.path.stat().st_size, log.stat().st_size if log.is_file() else 0
 
-    def give_back(self) -> None:
-        """Be done with what was lent."""
+    def unfreeze(self) -> None:
+        """Let the file change again, once everybody who has frozen it has said so."""
         with self._busy:
-            self._lent -= 1
+            self._frozen -= 1
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -327,7 +327,7 @@ class Database:
             due = self._log.stat().st_size >= CHECKPOINT_BYTES
         except FileNotFoundError:
             return
-        if due and not self._lent:
+        if due and not self._frozen:
             # On a full disk the log may still have room for a little more.
             with contextlib.suppress(StoreWriteError):
                 self.checkpoint()

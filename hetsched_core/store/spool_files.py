@@ -21,8 +21,8 @@ from hetsched_core.records.spool import (
     Rejection,
     SpoolLine,
     SpoolName,
+    SpoolStart,
     SpoolValidator,
-    Start,
 )
 from hetsched_core.store.records import ProfileKey
 from hetsched_core.types import Node
@@ -143,11 +143,11 @@ class SpoolFile:
     def _take(self, text: bytes) -> SpoolLine | Rejection:
         assert self._validator is not None
         line = self._validator.take(text)
-        if isinstance(line, Start):
+        if isinstance(line, SpoolStart):
             self._begin(line)
         return line
 
-    def _begin(self, start: Start) -> None:
+    def _begin(self, start: SpoolStart) -> None:
         if self.gpu_type is None:
             self.gpu_type = self.run.gpu_type_on(start.host)
 
@@ -208,7 +208,7 @@ class SpoolFile:
             return validator
         first, newline, _ = os.pread(descriptor, MAX_LINE_BYTES + 1, 0).partition(b"\n")
         line = validator.take(first)
-        if isinstance(line, Start):
+        if isinstance(line, SpoolStart):
             self._begin(line)
         after_first = len(first) + len(newline)
         begin = max(after_first, self.position - _TAIL_BYTES)

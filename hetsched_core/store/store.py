@@ -77,7 +77,7 @@ def _operation(
 class Store(Database):
     """An open store. One process writes it or several read it; one thread uses it.
 
-    Other threads may use `history_of`, `lend` and `give_back`.
+    Other threads may use `history_of`, `freeze` and `unfreeze`.
 
     Each method is one transaction: it happens as a whole or, if it raises, not at all. All may
     raise `StoreError`; with `StoreWriteError` the disk is full and the call may be repeated.

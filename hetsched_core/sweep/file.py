@@ -20,7 +20,7 @@ PATHS = ("cluster", "rules", "throughputs")
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class SweepWorkload:
     """A workload of a sweep: log files, or the options with which one is generated for each seed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Sweep:
     `varied` names those that differ.
     """
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[SweepWorkload, ...]
     contenders: tuple[Contender, ...]
     options: tuple[Given, ...] = field(default=({},))
     varied: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ def _workload(
     seeds: tuple[int, ...],
     replay: Collection[str],
     generate: Collection[str],
-) -> Workload:
+) -> SweepWorkload:
     name = table.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
         raise InputError(f"workload name {name!r}: expected a name without a slash")
@@ -157,7 +157,7 @@ def _workload(
     for file in files:
         if not file.is_file():
             raise InputError(f"{where}: there is no file {file}")
-    return Workload(
+    return SweepWorkload(
         name,
         files,
         _fixed(where, generated, folder),

@@ -18,7 +18,7 @@ Command = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnd:
     """A command that has ended; `error` is what it said when it failed, "" if it did not."""
 
     at: int
@@ -36,8 +36,8 @@ class Runner(Protocol):
         """Wait for what an earlier sweep into the same folder has left under way."""
         ...
 
-    def run(self, commands: Sequence[Command]) -> Iterator[Ended]:
-        """Carry out commands; `Ended.at` counts them from 0."""
+    def run(self, commands: Sequence[Command]) -> Iterator[CommandEnd]:
+        """Carry out commands; `CommandEnd.at` counts them from 0."""
         ...
 
 
@@ -50,7 +50,7 @@ class LocalRunner:
     def settle(self, say: Callable[[str], None]) -> None:
         """Do nothing: processes end with the sweep that started them."""
 
-    def run(self, commands: Sequence[Command]) -> Iterator[Ended]:
+    def run(self, commands: Sequence[Command]) -> Iterator[CommandEnd]:
         """Carry out commands; one that is killed is told as failed, and ends what is left."""
         with ProcessPoolExecutor(self.at_once) as pool:
             waiting: dict[Future[str], int] = {
@@ -58,7 +58,7 @@ class LocalRunner:
             }
             try:
                 for future in as_completed(waiting):
-                    yield Ended(waiting[future], _outcome(future))
+                    yield CommandEnd(waiting[future], _outcome(future))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 

@@ -30,7 +30,7 @@ class SweepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SweepGroup:
     """Contenders on one workload under one choice of options; for each seed all their measures."""
 
     workload: str
@@ -48,7 +48,7 @@ def read_done(run: SweepRun) -> SweepResult | None:
     return None if measures is None else SweepResult(run, measures)
 
 
-def groups(results: Iterable[SweepResult], varied: Sequence[str]) -> tuple[Group, ...]:
+def groups(results: Iterable[SweepResult], varied: Sequence[str]) -> tuple[SweepGroup, ...]:
     """Return the results by workload and options, with the seeds under which all have run.
 
     Args:
@@ -68,7 +68,7 @@ def groups(results: Iterable[SweepResult], varied: Sequence[str]) -> tuple[Group
     for key, by_seed in found.items():
         most = max(map(len, by_seed.values()))
         seeds = tuple(by_seed[seed] for seed in sorted(by_seed) if len(by_seed[seed]) == most)
-        whole.append(Group(key[0], options[key], seeds))
+        whole.append(SweepGroup(key[0], options[key], seeds))
     return tuple(whole)
 
 
@@ -114,7 +114,7 @@ class _Part:
     rows: tuple[Row, ...]
 
 
-def write_page(name: str, groups: Sequence[Group], runs: int, done: int, path: Path) -> None:
+def write_page(name: str, groups: Sequence[SweepGroup], runs: int, done: int, path: Path) -> None:
     """Write the page; it appears once it is complete.
 
     Args:
@@ -151,7 +151,7 @@ def write_page(name: str, groups: Sequence[Group], runs: int, done: int, path: P
         file.write(text)
 
 
-def _part(group: Group) -> _Part:
+def _part(group: SweepGroup) -> _Part:
     title = ", ".join(
         (group.workload, *(f"{name} = {value}" for name, value in group.options.items()))
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hetsched_core.sweep.file import PATHS, Contender, Given, Sweep, Value, Workload
+from hetsched_core.sweep.file import PATHS, Contender, Given, Sweep, SweepWorkload, Value
 
 _NAME = 16
 """Characters of a digest that name a run."""
@@ -19,7 +19,7 @@ _NAME = 16
 class SweepRun:
     """One replay: one contender on one workload, under one choice of options and one seed."""
 
-    workload: Workload
+    workload: SweepWorkload
     contender: Contender
     options: Given
     seed: int
@@ -78,7 +78,7 @@ class SweepRun:
         ]
 
 
-def generate_arguments(workload: Workload, seed: int) -> list[str]:
+def generate_arguments(workload: SweepWorkload, seed: int) -> list[str]:
     """Return the options of `hetsched workload generate` that draw a workload."""
     cluster = {"cluster": workload.options["cluster"]}
     return _arguments({**workload.generated, **cluster, "seed": seed})

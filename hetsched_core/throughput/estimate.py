@@ -70,7 +70,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SpeedEstimate:
     """An estimated speed of the whole job, and the least certain layer that it came from."""
 
     samples_per_s: float
@@ -78,7 +78,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimates:
+class SpeedEstimates:
     """Estimated speeds of all profiles on one cluster.
 
     Attributes:
@@ -137,7 +137,7 @@ class Estimates:
         """Return all of it as policies see it."""
         return Speeds(self.cluster, {profile: self.table(profile) for profile in self.profiles})
 
-    def answer(self, profile: str, configuration: Configuration) -> Answer:
+    def answer(self, profile: str, configuration: Configuration) -> SpeedEstimate:
         """Return the speed of one configuration, and the layer that it came from.
 
         It is the entity layer if the type's speed was measured and every node has runs of its own;
@@ -154,10 +154,10 @@ class Estimates:
         layer = Layer(min(int(self.layers[at, kind, half, k]) for kind in kinds for k in columns))
         if layer is Layer.GPU_TYPE and self.factors.of(at).keys() >= set(nodes):
             layer = Layer.ENTITY
-        return Answer(speeds.speed(profile, configuration), layer)
+        return SpeedEstimate(speeds.speed(profile, configuration), layer)
 
 
-def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> Estimates:
+def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> SpeedEstimates:
     """Return the speeds of every profile on every GPU type, from the layers that know them.
 
     Args:
@@ -190,7 +190,7 @@ def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> 
     _fill_unknown_types(speed, layer, layers, gpu_types)
     levels = layer.astype(np.int8)
     speed.flags.writeable = levels.flags.writeable = False
-    return Estimates(cluster, layers.profiles, gpu_types, every, speed, levels, factors)
+    return SpeedEstimates(cluster, layers.profiles, gpu_types, every, speed, levels, factors)
 
 
 def _types_of(cluster: Cluster, gpu_types: Sequence[str]) -> Ints:

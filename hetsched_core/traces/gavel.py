@@ -23,7 +23,7 @@ import numpy as np
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import ModelProfile, gavel_profile, match_gpu
 from hetsched_core.traces.lines import read_lines
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.types import Job, Layer, RequirementSet, SpeedTable, Submission
 
 ALONE = "null"
@@ -33,7 +33,7 @@ _UNCONSOLIDATED = "_unconsolidated"
 _JOB_TYPE = re.compile(r"\('(?P<model>[^']+)', (?P<gpus>[1-9]\d{0,5})\)")
 
 
-class RejectReason(StrEnum):
+class GavelRejectReason(StrEnum):
     """Why a job of a trace cannot be replayed."""
 
     MODEL = "the throughput table does not have its model"
@@ -239,7 +239,7 @@ def gavel_workload(
         job_id = f"{prefix}{job.line}"
         reason = _reject(job, tables.get(job.model))
         if reason:
-            rejected.append(Rejected(job_id, reason, job.line))
+            rejected.append(RejectedJob(job_id, reason, job.line))
             continue
         slos += job.slo is not None
         submissions.append(
@@ -271,15 +271,15 @@ def gavel_workload(
     )
 
 
-def _reject(job: GavelJob, table: SpeedTable | None) -> RejectReason | None:
+def _reject(job: GavelJob, table: SpeedTable | None) -> GavelRejectReason | None:
     if table is None:
-        return RejectReason.MODEL
+        return GavelRejectReason.MODEL
     if job.gpus not in table.counts:
-        return RejectReason.SCALE
+        return GavelRejectReason.SCALE
     at = int(np.searchsorted(table.counts, job.gpus))
     if not (table.one_node[:, at].any() or table.several_nodes[:, at].any()):
-        return RejectReason.NOWHERE
-    return None if job.steps > 0 else RejectReason.NO_WORK
+        return GavelRejectReason.NOWHERE
+    return None if job.steps > 0 else GavelRejectReason.NO_WORK
 
 
 # Throughputs for a log ----------------------------------------------------------------------------

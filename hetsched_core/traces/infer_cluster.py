@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import fold_names
 from hetsched_core.traces.node_types import UNTYPED, NodeTypes, normal_gpu_type
-from hetsched_core.traces.sacct import Allocation, Doubt, GpuCounts, expand_nodes, link_runs
-from hetsched_core.traces.slurm_nodes import SlurmNode
+from hetsched_core.traces.sacct import Doubt, GpuCounts, LoggedAllocation, expand_nodes, link_runs
+from hetsched_core.traces.slurm_nodes import SlurmNodeRecord
 from hetsched_core.types import Cluster, Node
 
 
@@ -25,9 +25,9 @@ class InferredCluster:
 
 
 def infer_cluster(
-    allocations: Iterable[Allocation] = (),
-    scontrol: Sequence[SlurmNode] = (),
-    sinfo: Sequence[SlurmNode] = (),
+    allocations: Iterable[LoggedAllocation] = (),
+    scontrol: Sequence[SlurmNodeRecord] = (),
+    sinfo: Sequence[SlurmNodeRecord] = (),
     rules: NodeTypes | None = None,
     name: str = "cluster",
 ) -> InferredCluster:
@@ -55,7 +55,7 @@ def infer_cluster(
     notes = _Notes()
     hosts = expand_nodes(fold_names({*slurm, *most}))
     for host in hosts:
-        listed = slurm.get(host, SlurmNode(host))
+        listed = slurm.get(host, SlurmNodeRecord(host))
         in_use = most.get(host, {})
         if listed.gpus is None:
             gpus = in_use
@@ -81,11 +81,11 @@ def infer_cluster(
     return InferredCluster(Cluster(tuple(nodes), name), assumptions)
 
 
-def _merge(node: SlurmNode, other: SlurmNode | None) -> SlurmNode:
+def _merge(node: SlurmNodeRecord, other: SlurmNodeRecord | None) -> SlurmNodeRecord:
     """Fill in from another source what one leaves open."""
     if other is None:
         return node
-    return SlurmNode(
+    return SlurmNodeRecord(
         node.name,
         other.gpus if node.gpus is None else node.gpus,
         other.cpus if node.cpus is None else node.cpus,
@@ -93,7 +93,7 @@ def _merge(node: SlurmNode, other: SlurmNode | None) -> SlurmNode:
     )
 
 
-def _scheduling_nodes(host: SlurmNode, gpus: Mapping[str, int]) -> Iterator[Node]:
+def _scheduling_nodes(host: SlurmNodeRecord, gpus: Mapping[str, int]) -> Iterator[Node]:
     """Yield one node for each GPU type of a host."""
     for gpu_type, count in sorted(gpus.items()):
         name = host.name if len(gpus) == 1 else f"{host.name}-{gpu_type}"
@@ -140,7 +140,7 @@ Types = Mapping[str, AbstractSet[str]]
 """The GPU types known to be on each host."""
 
 
-def seen_types(allocations: Iterable[Allocation]) -> dict[str, set[str]]:
+def seen_types(allocations: Iterable[LoggedAllocation]) -> dict[str, set[str]]:
     """Return the GPU types that allocations name on each host.
 
     An allocation of several types on several nodes does not tell which node has which.
@@ -166,7 +166,7 @@ def resolve_type(host: str, gpus: GpuCounts, types: Types, rules: NodeTypes) -> 
 
 
 def gpus_in_use(
-    allocations: Iterable[Allocation], types: Types, rules: NodeTypes
+    allocations: Iterable[LoggedAllocation], types: Types, rules: NodeTypes
 ) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...]]:
     """Return the most GPUs in use on each host, and in sentences what had to be left open.
 
@@ -224,7 +224,7 @@ class _Held:
 
 
 def _parts(
-    allocation: Allocation, types: Types
+    allocation: LoggedAllocation, types: Types
 ) -> Iterator[tuple[str | None, int, tuple[str, ...]]]:
     """Yield (GPU type, GPUs, hosts that have them)."""
     if not allocation.nodes:
@@ -235,7 +235,7 @@ def _parts(
         yield name, count, having or allocation.nodes
 
 
-def _end(allocation: Allocation) -> float:
+def _end(allocation: LoggedAllocation) -> float:
     if allocation.end_s is not None:
         return allocation.end_s
     # A runaway never ends: for ever in use, it would add up with every later job.

@@ -17,8 +17,14 @@ from hashlib import blake2b
 from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, match_gpu, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.rules import Rule, Rules
-from hetsched_core.traces.sacct import Allocation, JobRuns, JobState, link_runs, parse_job_id
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.sacct import (
+    JobRuns,
+    LoggedAllocation,
+    LoggedState,
+    link_runs,
+    parse_job_id,
+)
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -35,21 +41,21 @@ LEAST_RUN_S = 1.0
 
 _FAILURES = frozenset(
     {
-        JobState.FAILED,
-        JobState.OUT_OF_MEMORY,
-        JobState.NODE_FAIL,
-        JobState.BOOT_FAIL,
-        JobState.LAUNCH_FAILED,
-        JobState.DEADLINE,
+        LoggedState.FAILED,
+        LoggedState.OUT_OF_MEMORY,
+        LoggedState.NODE_FAIL,
+        LoggedState.BOOT_FAIL,
+        LoggedState.LAUNCH_FAILED,
+        LoggedState.DEADLINE,
     }
 )
 _CUT_SHORT = frozenset(
     {
-        JobState.TIMEOUT,
-        JobState.CANCELLED,
-        JobState.PREEMPTED,
-        JobState.REQUEUED,
-        JobState.REVOKED,
+        LoggedState.TIMEOUT,
+        LoggedState.CANCELLED,
+        LoggedState.PREEMPTED,
+        LoggedState.REQUEUED,
+        LoggedState.REVOKED,
     }
 )
 
@@ -112,7 +118,7 @@ class LogTypes:
         self._names: dict[str, str] = {}
         self._hosts: dict[str, str | None] = {}
 
-    def held(self, run: Allocation, assumed: set[Assumption]) -> _Types:
+    def held(self, run: LoggedAllocation, assumed: set[Assumption]) -> _Types:
         """Return the types of the GPUs that a run held, none where they cannot be told."""
         types: set[str] = set()
         for name, _ in run.gpus:
@@ -163,7 +169,7 @@ class LogOptions:
 
 
 def jobs_from_log(
-    allocations: Iterable[Allocation],
+    allocations: Iterable[LoggedAllocation],
     cluster: ClusterFile,
     speeds: Speeds,
     options: LogOptions | None = None,
@@ -227,7 +233,7 @@ class _Conversion:
             if isinstance(found, Submission):
                 submissions[job_id] = found
             else:
-                rejected.append(Rejected(job_id, found, job.runs[0].line))
+                rejected.append(RejectedJob(job_id, found, job.runs[0].line))
         return Workload(
             tuple(sorted(submissions.values(), key=arrival_order)),
             assumptions=(
@@ -315,7 +321,9 @@ class _Conversion:
 
     # GPU types
 
-    def _accepted(self, run: Allocation, rule: Rule, assumed: set[Assumption]) -> _Types | None:
+    def _accepted(
+        self, run: LoggedAllocation, rule: Rule, assumed: set[Assumption]
+    ) -> _Types | None:
         """Return the types that a job asked for, None for any."""
         if rule.gpu_types:
             return frozenset(map(self.names.known_as, rule.gpu_types))
@@ -393,7 +401,7 @@ class _Conversion:
         return RequirementSet(tuple(sorted(counts)))
 
     def _per_gpu(
-        self, run: Allocation, held: _Held, usable: _Types, assumed: set[Assumption]
+        self, run: LoggedAllocation, held: _Held, usable: _Types, assumed: set[Assumption]
     ) -> tuple[float, float]:
         """Return CPUs and MiB per GPU, as many as let the logged shape fit on usable nodes."""
         per_gpu = []
@@ -440,7 +448,7 @@ def _of_states(job: JobRuns) -> set[Assumption]:
     return assumed
 
 
-def _seconds(run: Allocation, following: Allocation | None) -> float | None:
+def _seconds(run: LoggedAllocation, following: LoggedAllocation | None) -> float | None:
     """Return how long a run held its GPUs; None where the log does not tell.
 
     A run without an end may be a runaway, which the log counts up to its own time: it held them at
@@ -453,11 +461,11 @@ def _seconds(run: Allocation, following: Allocation | None) -> float | None:
     return max(0.0, min(run.elapsed_s, limit, until))
 
 
-def _logged(run: Allocation, held: _Held) -> LoggedRun:
+def _logged(run: LoggedAllocation, held: _Held) -> LoggedRun:
     """Return when the site ran it; what has no end ends where its work is taken to end."""
     end_s = run.start_s + held.seconds if run.end_s is None else run.end_s
     return LoggedRun(run.start_s, max(end_s, run.start_s), held.gpus)
 
 
-def _node_count(run: Allocation) -> int:
+def _node_count(run: LoggedAllocation) -> int:
     return run.n_nodes or len(run.nodes) or 1

@@ -32,7 +32,13 @@ from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
 from hetsched_core.traces.rules import Rules, read_rules
-from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
+from hetsched_core.traces.sacct import (
+    LoggedAllocation,
+    ReadReport,
+    SacctOptions,
+    Unusable,
+    read_sacct,
+)
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
@@ -50,7 +56,7 @@ _File = tuple[str, BinaryIO]
 """What messages call a file, and the file itself, seekable."""
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """What a file holds, told from how it begins."""
 
     SACCT = "Slurm accounting"
@@ -96,7 +102,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded(Inputs):
+class ReplayInputs(Inputs):
     """What a replay needs: jobs, the true speeds of their profiles, and a cluster.
 
     `windows` are spans in which nodes of it are closed.
@@ -109,7 +115,7 @@ class Loaded(Inputs):
 
 def load_workload(
     paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
-) -> Loaded:
+) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 
     Args:
@@ -140,7 +146,7 @@ def load_workload(
             f"no job of {_names(paths)} runs on a GPU type of cluster {nodes.name!r} "
             f"({', '.join(nodes.gpu_types)}); there are speeds for: {', '.join(known)}"
         )
-    return Loaded(
+    return ReplayInputs(
         workload=workload,
         reports=inputs.reports,
         unusable=inputs.unusable,
@@ -175,13 +181,13 @@ def _read(
         files = [(str(path), stack.enter_context(_open(path))) for path in paths]
         kinds = [recognise(file, source) for source, file in files]
         match sorted(set(kinds)):
-            case [Kind.SACCT]:
+            case [FileKind.SACCT]:
                 inputs, cluster = _read_logs(files, cluster, options)
-            case [Kind.WORKLOAD]:
+            case [FileKind.WORKLOAD]:
                 inputs = Inputs(workload=_read_native(files))
-            case [Kind.GAVEL_TRACE | Kind.GAVEL_THROUGHPUTS] | [
-                Kind.GAVEL_THROUGHPUTS,
-                Kind.GAVEL_TRACE,
+            case [FileKind.GAVEL_TRACE | FileKind.GAVEL_THROUGHPUTS] | [
+                FileKind.GAVEL_THROUGHPUTS,
+                FileKind.GAVEL_TRACE,
             ]:
                 inputs = Inputs(workload=_read_gavel(files, kinds))
             case _:
@@ -213,7 +219,7 @@ _OWN = re.compile(r'\s*\{\s*"schema"\s*:\s*"(hetsched-[a-z]+)/')
 _THROUGHPUTS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"\(')
 
 
-def recognise(file: BinaryIO, source: str) -> Kind:
+def recognise(file: BinaryIO, source: str) -> FileKind:
     """Return what a file holds; what is none of the others is taken for accounting.
 
     Raises:
@@ -222,12 +228,12 @@ def recognise(file: BinaryIO, source: str) -> Kind:
     head = read_head(file, _HEAD)
     if own := _OWN.match(head):
         if own[1] == "hetsched-workload":
-            return Kind.WORKLOAD
+            return FileKind.WORKLOAD
         raise InputError(f"{source}: a file of the format {own[1]}; expected a log or workload")
     if _THROUGHPUTS.match(head):
-        return Kind.GAVEL_THROUGHPUTS
+        return FileKind.GAVEL_THROUGHPUTS
     first = next((line for line in head.splitlines() if line.strip()), "")
-    return Kind.GAVEL_TRACE if is_trace(first) else Kind.SACCT
+    return FileKind.GAVEL_TRACE if is_trace(first) else FileKind.SACCT
 
 
 def _open(path: Path) -> BinaryIO:
@@ -255,7 +261,7 @@ def _open(path: Path) -> BinaryIO:
 def _read_logs(
     files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions
 ) -> tuple[Inputs, ClusterFile | None]:
-    allocations: list[Allocation] = []
+    allocations: list[LoggedAllocation] = []
     reports: list[ReadReport] = []
     unusable: list[str] = []
     for source, file in files:
@@ -282,7 +288,7 @@ def _read_logs(
 
 
 def _log_workload(
-    allocations: Sequence[Allocation], cluster: ClusterFile, options: LoadOptions
+    allocations: Sequence[LoggedAllocation], cluster: ClusterFile, options: LoadOptions
 ) -> Workload:
     """Return the jobs of a log at the speeds of the built-in models, or of measured ones."""
     nodes = cluster.cluster
@@ -321,11 +327,11 @@ def _read_native(files: Sequence[_File]) -> Workload:
     return workload
 
 
-def _read_gavel(files: Sequence[_File], kinds: Sequence[Kind]) -> Workload:
+def _read_gavel(files: Sequence[_File], kinds: Sequence[FileKind]) -> Workload:
     tables: dict[str, SpeedTable] = {}
     traces = []
     for (source, file), kind in zip(files, kinds, strict=True):
-        if kind is Kind.GAVEL_TRACE:
+        if kind is FileKind.GAVEL_TRACE:
             traces.append((source, read_trace(read_lines(file, source), source)))
         elif tables:
             raise InputError(f"{source}: a second throughput table; give one")

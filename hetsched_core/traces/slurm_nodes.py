@@ -21,7 +21,7 @@ _NULL = "(null)"
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmNode:
+class SlurmNodeRecord:
     """A node in Slurm's own output; what the output does not tell is None."""
 
     name: str
@@ -37,7 +37,7 @@ _RECORD = re.compile(r"^[ \t]*NodeName=", re.MULTILINE)
 _FIELD = re.compile(r"(?:^|\s)(NodeName|Gres|CfgTRES|CPUTot|RealMemory)=(\S*)")
 
 
-def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNode, ...]:
+def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNodeRecord, ...]:
     """Read the output of `scontrol show nodes`, with or without `-o`, or a part of its fields.
 
     GPUs are read from Gres, and where that is missing from CfgTRES, which names types only where
@@ -51,7 +51,7 @@ def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNode, ...]:
         raise InputError(
             f"{source}: no line begins with NodeName=; expected the output of: scontrol show nodes"
         )
-    nodes: dict[str, SlurmNode] = {}
+    nodes: dict[str, SlurmNodeRecord] = {}
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         # The first of each name: a comment or reason further on may hold anything.
         fields = dict(reversed(_FIELD.findall(text[start:end])))
@@ -64,7 +64,7 @@ def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNode, ...]:
     return tuple(nodes.values())
 
 
-def _scontrol_node(fields: Mapping[str, str]) -> SlurmNode:
+def _scontrol_node(fields: Mapping[str, str]) -> SlurmNodeRecord:
     """Read the fields of one node."""
     gres, tres = fields.get("Gres", ""), parse_tres(fields.get("CfgTRES", ""))
     gpus: GpuCounts | None = None
@@ -78,7 +78,7 @@ def _scontrol_node(fields: Mapping[str, str]) -> SlurmNode:
     memory = tres.memory_mb or parse_number(fields.get("RealMemory", ""))
     if not fields["NodeName"]:
         raise InputError("NodeName is empty")
-    return SlurmNode(fields["NodeName"], gpus, cpus, None if memory is None else int(memory))
+    return SlurmNodeRecord(fields["NodeName"], gpus, cpus, None if memory is None else int(memory))
 
 
 def parse_node_gres(text: str) -> GpuCounts:
@@ -101,7 +101,7 @@ _NODE_COLUMNS = ("NODELIST", "HOSTNAMES")
 _NUMBER = re.compile(r"[0-9]+\+?")
 
 
-def read_sinfo(text: str, source: str = "sinfo") -> tuple[SlurmNode, ...]:
+def read_sinfo(text: str, source: str = "sinfo") -> tuple[SlurmNodeRecord, ...]:
     """Read the output of sinfo, such as `sinfo -N -o "%N %G %c %m"`, delimited by blanks or `|`.
 
     Columns are told from the header. Without one the last column of node lists counts, the column
@@ -123,7 +123,7 @@ def read_sinfo(text: str, source: str = "sinfo") -> tuple[SlurmNode, ...]:
             f"{source}: no column lists nodes; expected the output of: "
             "sinfo --Node --format '%N %G %c %m'"
         )
-    nodes: dict[str, SlurmNode] = {}
+    nodes: dict[str, SlurmNodeRecord] = {}
     for at, cells in rows:
         try:
             for node in columns.read(cells):
@@ -143,7 +143,7 @@ class _Columns:
     cpus: int | None
     memory: int | None
 
-    def read(self, cells: Sequence[str]) -> Iterator[SlurmNode]:
+    def read(self, cells: Sequence[str]) -> Iterator[SlurmNodeRecord]:
         def cell(at: int | None) -> str:
             return "" if at is None or at >= len(cells) else cells[at]
 
@@ -152,7 +152,7 @@ class _Columns:
         cpus = parse_number(cell(self.cpus).removesuffix("+"))
         memory_mb = parse_number(cell(self.memory).removesuffix("+"))
         for name in expand_nodes(cell(self.nodes)):
-            yield SlurmNode(name, gpus, cpus, memory_mb)
+            yield SlurmNodeRecord(name, gpus, cpus, memory_mb)
 
 
 def _named_columns(header: Sequence[str]) -> _Columns:

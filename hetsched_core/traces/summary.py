@@ -15,7 +15,7 @@ PERCENTILES = (10, 50, 75, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkloadShare:
     """Jobs that have something in common: how many they are, and their GPU hours."""
 
     label: str
@@ -51,8 +51,8 @@ class WorkloadSummary:
     run_s: tuple[float, ...]
     mean_run_s: float
     arrival_cv: float | None
-    by_gpus: tuple[Share, ...]
-    by_profile: tuple[Share, ...]
+    by_gpus: tuple[WorkloadShare, ...]
+    by_profile: tuple[WorkloadShare, ...]
     load: float | None
 
 
@@ -94,12 +94,16 @@ def _gpu_hours(job: Job, seconds: float) -> float:
     return _gpus(job) * seconds / SECONDS_PER_HOUR
 
 
-def _shares(jobs: Iterable[tuple[Job, float]], label_of: Callable[[Job], str]) -> Iterable[Share]:
-    found: dict[str, Share] = {}
+def _shares(
+    jobs: Iterable[tuple[Job, float]], label_of: Callable[[Job], str]
+) -> Iterable[WorkloadShare]:
+    found: dict[str, WorkloadShare] = {}
     for job, seconds in jobs:
         label = label_of(job)
-        so_far = found.get(label, Share(label, 0, 0.0))
-        found[label] = Share(label, so_far.jobs + 1, so_far.gpu_hours + _gpu_hours(job, seconds))
+        so_far = found.get(label, WorkloadShare(label, 0, 0.0))
+        found[label] = WorkloadShare(
+            label, so_far.jobs + 1, so_far.gpu_hours + _gpu_hours(job, seconds)
+        )
     return found.values()
 
 

@@ -10,7 +10,7 @@ from hetsched_core.types import SpeedTable, Submission
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedJob:
     """A job of a log or trace that is not in the workload, and why.
 
     `line` is where it stands in its file, 0 where that is not known.
@@ -35,7 +35,7 @@ class Workload:
     submissions: tuple[Submission, ...]
     tables: Mapping[str, SpeedTable] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedJob, ...] = ()
 
     def rejections(self) -> tuple[tuple[str, int], ...]:
         """Return (reason, number of jobs), the most frequent first."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.types import (
     EndState,
     Job,
@@ -130,7 +130,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
     """
     submissions: dict[str, Submission] = {}
     tables: dict[str, SpeedTable] = {}
-    rejected: list[Rejected] = []
+    rejected: list[RejectedJob] = []
     assumptions: tuple[str, ...] | None = None
     node_sets: dict[frozenset[str], frozenset[str]] = {}
     for number, text in enumerate(lines, 1):
@@ -158,7 +158,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
                 tables[profile] = table
             elif "rejected" in line:
                 found = structure(line, _Rejected)
-                rejected.append(Rejected(found.rejected, found.reason, found.line))
+                rejected.append(RejectedJob(found.rejected, found.reason, found.line))
             else:
                 raise InputError(
                     f"none of its keys ({', '.join(line)}) is job, profile or rejected"

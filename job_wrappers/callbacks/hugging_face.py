@@ -9,7 +9,7 @@ from typing import Any
 
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
 from job_wrappers.session.peers import Peers
-from job_wrappers.session.run import Run
+from job_wrappers.session.run import TrainingRun
 
 
 def newest_checkpoint(folder: str | os.PathLike[str]) -> str | None:
@@ -40,7 +40,7 @@ def trainer_callback(report_every_s: float = 5.0) -> Any:
 
         def __init__(self) -> None:
             """Know of no training yet."""
-            self.run: Run | None = None
+            self.run: TrainingRun | None = None
             self._loss: Any = None
             self._stopping = False
             self._since_s = 0.0
@@ -53,7 +53,7 @@ def trainer_callback(report_every_s: float = 5.0) -> Any:
                     "out of TrainingArguments"
                 )
             optimizer = given["optimizer"]
-            self.run = Run(
+            self.run = TrainingRun(
                 torch,
                 Peers(torch),
                 given["model"],

@@ -12,7 +12,7 @@ from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import length_of
 from job_wrappers.session.errors import told_plainly, torch_here
 from job_wrappers.session.peers import Peers
-from job_wrappers.session.run import Run
+from job_wrappers.session.run import TrainingRun
 
 
 def newest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
@@ -45,7 +45,7 @@ def lightning_callback(folder: str | os.PathLike[str], report_every_s: float = 5
 
         def __init__(self) -> None:
             """Know of no training yet."""
-            self.run: Run | None = None
+            self.run: TrainingRun | None = None
             self._samples = self._taken = 0
             self._since_s = 0.0
             self._saving = False
@@ -60,7 +60,7 @@ def lightning_callback(folder: str | os.PathLike[str], report_every_s: float = 5
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Begin to measure, and take the signals from Lightning, which saves nothing then."""
-            self.run = Run(
+            self.run = TrainingRun(
                 torch,
                 Peers(torch),
                 pl_module,

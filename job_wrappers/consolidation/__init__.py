@@ -17,7 +17,16 @@ which the paper says nothing: `job_wrappers.averaging`.
 """
 
 from job_wrappers.consolidation.copy import Copy, Turn
-from job_wrappers.consolidation.folder import Round, Share
+from job_wrappers.consolidation.folder import ConsolidationRound, Share
 from job_wrappers.consolidation.tracker import Averaging, Consolidated, Tracker, track
 
-__all__ = ["Averaging", "Consolidated", "Copy", "Round", "Share", "Tracker", "Turn", "track"]
+__all__ = [
+    "Averaging",
+    "Consolidated",
+    "ConsolidationRound",
+    "Copy",
+    "Share",
+    "Tracker",
+    "Turn",
+    "track",
+]

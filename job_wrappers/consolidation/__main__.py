@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Callable
 
 from job_wrappers.allocation import Allocation
-from job_wrappers.consolidation.rounds import Rules, Standing
+from job_wrappers.consolidation.rounds import RoundRules, Standing
 from job_wrappers.consolidation.tracker import Averaging, Done, Tracker, track
 from job_wrappers.spool import SpoolWriter
 
@@ -50,9 +50,9 @@ def main(words: Sequence[str] | None = None) -> int:
     every = acts.add_parser("track", help="run the rounds to the end of the job")
     every.add_argument("--steps", type=int, required=True, help="of the whole job")
     times = (
-        ("round", Rules.round_s, "how long a round lasts at most"),
-        ("late", Rules.late_s, "how long after its end reports are waited for"),
-        ("gather", Rules.gather_s, "how long the first round waits for more copies"),
+        ("round", RoundRules.round_s, "how long a round lasts at most"),
+        ("late", RoundRules.late_s, "how long after its end reports are waited for"),
+        ("gather", RoundRules.gather_s, "how long the first round waits for more copies"),
         ("poll", 1.0, "how often to look"),
     )
     for name, default, meaning in times:
@@ -101,7 +101,7 @@ def _act(tracker: Tracker, given: argparse.Namespace) -> object:
     if given.act == "finish":
         return asdict(tracker.begin({}))
     if given.act == "track":
-        rules = Rules(given.steps, given.round, given.late, given.gather)
+        rules = RoundRules(given.steps, given.round, given.late, given.gather)
         averaging, poll_s = given.averaging, given.poll
         watch = _watching(given.name or "", given.batch, os.environ)
         done = track(tracker, rules, given.name, averaging, tell=_tell, watch=watch, poll_s=poll_s)

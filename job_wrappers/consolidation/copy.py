@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from job_wrappers import files, tensor_file
-from job_wrappers.consolidation.folder import COPY_SCHEMA, Folder, Round, Share, checked_name
+from job_wrappers.consolidation.folder import (
+    COPY_SCHEMA,
+    ConsolidationRound,
+    Folder,
+    Share,
+    checked_name,
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Turn:
         number: of the round.
         steps, first: as `Share`.
         done: steps in the model that it starts from; what a learning-rate schedule should follow.
-        ends_s: as `Round`.
+        ends_s: as `ConsolidationRound`.
         state: what it starts from, on the host.
     """
 
@@ -135,7 +141,7 @@ class Copy(Folder):
             content = json.dumps({**said, "joined_s": time.time()}).encode()
             files.write_once(path, [content])
 
-    def _turn(self, now: Round, share: Share) -> Turn | None:
+    def _turn(self, now: ConsolidationRound, share: Share) -> Turn | None:
         """Return the turn in a round; None if it is over, or has nothing to start from."""
         if self.model_path(now.number + 1).exists():
             return None

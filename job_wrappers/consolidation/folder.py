@@ -33,7 +33,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Round:
+class ConsolidationRound:
     """A round as its file tells it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Folder:
     path: Path
     nonce: str
 
-    def round(self) -> Round | None:
+    def round(self) -> ConsolidationRound | None:
         """Return the newest round; None before the first.
 
         Raises:
@@ -75,7 +75,9 @@ class Folder:
                 said = json.loads(file.read(_MOST_BYTES))
             if said["schema"] == SCHEMA and said["nonce"] == self.nonce:
                 shares = {str(k): Share(**share) for k, share in said["shares"].items()}
-                return Round(int(said["number"]), int(said["done"]), shares, said["ends_s"])
+                return ConsolidationRound(
+                    int(said["number"]), int(said["done"]), shares, said["ends_s"]
+                )
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{names[-1]} is damaged: it is no round of a job") from None
         raise ValueError(f"{names[-1]} is of another job: give every job a folder of its own")

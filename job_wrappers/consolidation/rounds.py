@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
-from job_wrappers.consolidation.folder import Round
+from job_wrappers.consolidation.folder import ConsolidationRound
 
 
 @dataclass(frozen=True)
-class Rules:
+class RoundRules:
     """What holds for all rounds of a job. Times are seconds.
 
     Attributes:
@@ -64,7 +64,7 @@ class Standing:
     """
 
     now_s: float
-    round: Round | None = None
+    round: ConsolidationRound | None = None
     averaged: bool = False
     done: int | None = None
     present: Mapping[str, float] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Over:
 Act = Union[Begin, Consolidate, Finish, Wait, Over]
 
 
-def next_act(seen: Standing, rules: Rules) -> Act:
+def next_act(seen: Standing, rules: RoundRules) -> Act:
     """Return what to do now.
 
     A copy that has left is not waited for, and one that died or hangs until the round has been over

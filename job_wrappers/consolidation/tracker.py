@@ -18,14 +18,20 @@ from typing import Callable
 
 from job_wrappers import files, tensor_file
 from job_wrappers.averaging import Mean
-from job_wrappers.consolidation.folder import SCHEMA, Folder, Round, Share, checked_name
+from job_wrappers.consolidation.folder import (
+    SCHEMA,
+    ConsolidationRound,
+    Folder,
+    Share,
+    checked_name,
+)
 from job_wrappers.consolidation.rounds import (
     Act,
     Begin,
     Consolidate,
     Finish,
     Over,
-    Rules,
+    RoundRules,
     Standing,
     Wait,
     next_act,
@@ -72,7 +78,7 @@ class Tracker(Folder):
 
     def begin(
         self, steps: Mapping[str, int], ends_s: float | None = None, number: int | None = None
-    ) -> Round:
+    ) -> ConsolidationRound:
         """Begin the next round.
 
         Args:
@@ -107,7 +113,7 @@ class Tracker(Folder):
                 raise ValueError(f"{own} steps for copy {copy}: leave out copies with none")
             shares[checked_name(copy)] = Share(own, first)
             first += own
-        found = Round(before.number + 1 if before else 0, done, shares, ends_s)
+        found = ConsolidationRound(before.number + 1 if before else 0, done, shares, ends_s)
         said = {"schema": SCHEMA, "nonce": self.nonce, **asdict(found)}
         path = self.path / f"round-{found.number:06}.json"
         if not files.write_once(path, [json.dumps(said).encode()]):
@@ -120,7 +126,7 @@ class Tracker(Folder):
         return self._arrived(self.round())
 
     def consolidate(
-        self, averaging: Averaging = Averaging.STEPS, of: Round | None = None
+        self, averaging: Averaging = Averaging.STEPS, of: ConsolidationRound | None = None
     ) -> Consolidated:
         """Average what has come of a round; its copies' work ends here.
 
@@ -166,7 +172,7 @@ class Tracker(Folder):
                 if now is None or not self._past(now):
                     raise
 
-    def _standing(self, now: Round | None, now_s: float) -> Standing:
+    def _standing(self, now: ConsolidationRound | None, now_s: float) -> Standing:
         number = 0 if now is None else now.number
         averaged = now is not None and self.model_path(number + 1).exists()
         newest = self.model_path(number + 1 if averaged else number)
@@ -182,18 +188,18 @@ class Tracker(Folder):
             rates={str(copy): float(rate) for copy, rate in rates.items()},
         )
 
-    def _arrived(self, now: Round | None) -> dict[str, int]:
+    def _arrived(self, now: ConsolidationRound | None) -> dict[str, int]:
         steps = {copy: self._reported(now, copy) for copy in now.shares} if now else {}
         return {copy: own for copy, own in steps.items() if own is not None}
 
-    def _reported(self, now: Round, copy: str) -> int | None:
+    def _reported(self, now: ConsolidationRound, copy: str) -> int | None:
         """Return the steps that a copy says it did; None while there is no such report."""
         try:
             return int(self.header(self.report_path(now.number, copy), now.number)["steps"])
         except (OSError, ValueError):
             return None
 
-    def _average(self, now: Round, path: Path, averaging: Averaging) -> None:
+    def _average(self, now: ConsolidationRound, path: Path, averaging: Averaging) -> None:
         try:
             before, start = tensor_file.read(self.model_path(now.number))
         except FileNotFoundError:
@@ -239,7 +245,7 @@ class Tracker(Folder):
                     # It died, or hangs; if it lives it joins anew.
                     self.present_path(copy).unlink(missing_ok=True)
 
-    def _past(self, now: Round) -> bool:
+    def _past(self, now: ConsolidationRound) -> bool:
         """Whether a later round has begun, so that somebody has averaged this one."""
         newest = self.round()
         return newest is not None and newest.number > now.number
@@ -257,12 +263,12 @@ class Done:
     """What a tracker has done, and what came of it."""
 
     act: Act
-    result: Round | Consolidated
+    result: ConsolidationRound | Consolidated
 
 
 def track(
     tracker: Tracker,
-    rules: Rules,
+    rules: RoundRules,
     name: str | None = None,
     averaging: Averaging = Averaging.STEPS,
     *,
@@ -323,8 +329,8 @@ def place(name: str | None, seen: Standing) -> int:
 
 
 def _carried_out(
-    tracker: Tracker, act: Act, now: Round | None, averaging: Averaging
-) -> Round | Consolidated:
+    tracker: Tracker, act: Act, now: ConsolidationRound | None, averaging: Averaging
+) -> ConsolidationRound | Consolidated:
     number = 0 if now is None else now.number + 1
     if isinstance(act, Begin):
         return tracker.begin(act.steps, act.ends_s, number)

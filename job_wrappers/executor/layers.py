@@ -43,7 +43,7 @@ class _Slot:
     stale: bool = True
 
 
-class Layers:
+class ModelLayers:
     """The tensors of a model, on the host and, now and then, on the device.
 
     Which tensors a module needs is seen in the first forward pass, before which everything is

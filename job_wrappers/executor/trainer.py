@@ -9,13 +9,13 @@ from typing import Any
 
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.job import TaskJob
-from job_wrappers.executor.layers import Layers
+from job_wrappers.executor.layers import ModelLayers
 from job_wrappers.executor.rounds import Advance, Gradient, Rounds
 from job_wrappers.states import leaves, mapped
 
 
 @dataclass(frozen=True)
-class Trained:
+class TaskResult:
     """What a task has come to.
 
     Attributes:
@@ -61,7 +61,7 @@ class Trainer:
         self._device = device
         self._timeout_s = timeout_s
         self._work = job.work()
-        self.layers = Layers(self._work.model, device)
+        self.layers = ModelLayers(self._work.model, device)
         wanted = {name: p.requires_grad for name, p in self._work.model.named_parameters()}
         # They share memory with the host's side of the layers: one step changes both.
         self._parameters = {
@@ -88,11 +88,11 @@ class Trainer:
             if load:
                 self.layers.load()
 
-    def train(self, round_: int, number: int) -> tuple[Trained, Any]:
+    def train(self, round_: int, number: int) -> tuple[TaskResult, Any]:
         """Run a task and return what came of it, and what `store` is to be given."""
         now = time.monotonic()
         if self._rounds.has(round_, number):
-            return Trained(None, now, now), None
+            return TaskResult(None, now, now), None
         self._take(round_)
         host = self._batch_of(round_, number)
         self._batch = None
@@ -116,7 +116,7 @@ class Trainer:
         for tensor in _tensors(batch):
             tensor.zero_()
         stalled = self.layers.stalled_s
-        found = Trained(value, began, ended, stalled, working)
+        found = TaskResult(value, began, ended, stalled, working)
         return found, (round_, number, gradients, buffers)
 
     def store(self, made: Any) -> None:

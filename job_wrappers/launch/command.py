@@ -14,8 +14,8 @@ from pathlib import Path
 
 from job_wrappers.allocation import Allocation
 from job_wrappers.guardian import Guardian
-from job_wrappers.launch.meeting import PART, GivenUpError, Part, is_free, own_part
-from job_wrappers.launch.options import Options, own_root, python_path, read_options
+from job_wrappers.launch.meeting import PART, GivenUpError, RunPart, is_free, own_part
+from job_wrappers.launch.options import LauncherOptions, own_root, python_path, read_options
 from job_wrappers.launch.workers import NodeShare, Step, Watch, say, start
 from job_wrappers.outcome import (
     OUTCOME,
@@ -60,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(
-    options: Options, allocation: Allocation, part: Part, words: list[str], watch: Watch
+    options: LauncherOptions, allocation: Allocation, part: RunPart, words: list[str], watch: Watch
 ) -> int:
     if options.meet:
         try:
@@ -116,7 +116,7 @@ def run() -> None:
     sys.exit(main())
 
 
-def _share(allocation: Allocation, part: Part) -> NodeShare:
+def _share(allocation: Allocation, part: RunPart) -> NodeShare:
     """Return what this node has of an element's part."""
     address, _, port = part.meet.rpartition(":")
     told = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
@@ -141,7 +141,9 @@ def _share(allocation: Allocation, part: Part) -> NodeShare:
     )
 
 
-def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: Watch) -> int:
+def _on_node(
+    options: LauncherOptions, allocation: Allocation, share: NodeShare, watch: Watch
+) -> int:
     """Run the workers of this node to their end."""
     with closing(Guardian(options.kill_after_s)) as guardian:
         try:
@@ -161,7 +163,7 @@ def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: 
 
 
 def _on_all_nodes(
-    options: Options, words: list[str], allocation: Allocation, meet: str, watch: Watch
+    options: LauncherOptions, words: list[str], allocation: Allocation, meet: str, watch: Watch
 ) -> int:
     """Have srun start this launcher once on each node."""
     nodes = str(allocation.node_count)
@@ -189,7 +191,7 @@ def _own_path() -> Path:
     return root if zipfile.is_zipfile(root) else root / "job_wrappers" / "launch"
 
 
-def _told(options: Options, allocation: Allocation, part: Part) -> dict[str, str]:
+def _told(options: LauncherOptions, allocation: Allocation, part: RunPart) -> dict[str, str]:
     """Return what all workers are told by their environment."""
     rate = options.rate.at(part.gpus)
     told = {

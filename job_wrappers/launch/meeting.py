@@ -36,7 +36,7 @@ _RUNNING = re.compile(r"(\d+)\|(\d+)\|\S*?gpu[:=](?:[^:=,|]+[:=])?(\d+)\|(\S+)\|
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """What one element has of a run: all of it where there is no other element.
 
     Attributes:
@@ -56,7 +56,7 @@ class Part:
         return f"{self.first_rank} {self.first_node} {self.gpus} {self.nodes} {self.meet}"
 
     @classmethod
-    def of(cls, text: str) -> Part:
+    def of(cls, text: str) -> RunPart:
         """Read what `text` wrote."""
         *numbers, meet = text.split()
         first_rank, first_node, gpus, nodes = map(int, numbers)
@@ -72,7 +72,7 @@ def own_part(
     environment: Mapping[str, str],
     meet: str,
     told_to_stop: Callable[[], bool],
-) -> Part:
+) -> RunPart:
     """Return what this element has of its run.
 
     Args:
@@ -87,7 +87,7 @@ def own_part(
     """
     if "HETSCHED_ELEMENTS" in environment:
         if PART in environment:
-            return Part.of(environment[PART])
+            return RunPart.of(environment[PART])
         array = environment.get("SLURM_ARRAY_JOB_ID", "")
         squeue = ("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
         rows = _running(_ask(told_to_stop, *squeue), environment.get("SLURM_ARRAY_TASK_ID") or "")
@@ -97,7 +97,7 @@ def own_part(
         alone = allocation.node_count == 1
         address = "127.0.0.1" if alone else address_of(allocation.host)
         meet = f"{address}:{free_port(random.SystemRandom())}"
-    return Part(0, 0, allocation.gpus, allocation.node_count, meet)
+    return RunPart(0, 0, allocation.gpus, allocation.node_count, meet)
 
 
 _Row = tuple[int, int, int, str, str]
@@ -118,7 +118,7 @@ def _running(said: str, me: str) -> list[_Row]:
 
 def _part_among(
     rows: list[_Row], environment: Mapping[str, str], told_to_stop: Callable[[], bool]
-) -> Part:
+) -> RunPart:
     # Of the same run all elements know when its leader began. Where something listens there by
     # chance, the leader has itself queued again, and the next run meets somewhere else.
     _, _, _, nodes, start = rows[0]
@@ -126,7 +126,7 @@ def _part_among(
     first = _ask(told_to_stop, "scontrol", "show", "hostnames", nodes).split()
     meet = f"{address_of(first[0] if first else nodes)}:{ports.randrange(FIRST_PORT, LAST_PORT)}"
     before = [row for row in rows if row[0] < int(environment["SLURM_ARRAY_TASK_ID"])]
-    return Part(
+    return RunPart(
         sum(row[1] * row[2] for row in before),
         sum(row[1] for row in before),
         sum(row[1] * row[2] for row in rows),

@@ -15,7 +15,7 @@ from job_wrappers.learning_rate import SCALINGS, LearningRateRule
 
 
 @dataclass(frozen=True)
-class Options:
+class LauncherOptions:
     """One call of `hetsched-run`.
 
     Attributes:
@@ -43,7 +43,7 @@ class Options:
     meet: str
 
 
-def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) -> Options:
+def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) -> LauncherOptions:
     """Read the command line; ends the process with 2 where it is wrong."""
     parser = argparse.ArgumentParser(
         prog="hetsched-run",
@@ -102,7 +102,7 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
             "--lr-scaling=none says that it is not to"
         )
     spool = given.spool or environment.get("HETSCHED_SPOOL") or None
-    return Options(
+    return LauncherOptions(
         command=tuple(command),
         torchrun=given.torchrun,
         rate=rate,

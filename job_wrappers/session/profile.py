@@ -20,7 +20,7 @@ MOST_VALUES = 64
 
 
 @dataclass(frozen=True)
-class Profile:
+class StepProfile:
     """What a spool file's `profile` line says (docs/formats/spool.md)."""
 
     iterations: int
@@ -32,7 +32,7 @@ class Profile:
     wait_s: tuple[float, ...]
 
 
-def profile_of(steps: Sequence[StepTimes], loading_s: Sequence[float], ranks: int) -> Profile:
+def profile_of(steps: Sequence[StepTimes], loading_s: Sequence[float], ranks: int) -> StepProfile:
     """Return the basic times behind measured steps.
 
     Loading that runs beside training runs beside all of a step. Formula (1) lets it run beside
@@ -66,7 +66,7 @@ def profile_of(steps: Sequence[StepTimes], loading_s: Sequence[float], ranks: in
         wait_s = [0.0] * count
     else:
         wait_s = beyond_least([step.wait_s for step in steps])
-    return Profile(
+    return StepProfile(
         iterations=count,
         pattern=pattern,
         forward_s=forward_s,

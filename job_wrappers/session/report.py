@@ -17,7 +17,7 @@ from job_wrappers.session.profile import (
     ITERATIONS,
     MOST_VALUES,
     WARM_UP,
-    Profile,
+    StepProfile,
     beside_forward,
     beyond_least,
     profile_of,
@@ -26,7 +26,7 @@ from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import Telling
 
 
-class Report:
+class Reporter:
     """Measures by a timer and tells: rank 0 speaks for the job.
 
     Profiling mode lasts for the first steps of a run and cuts them into all their parts; running
@@ -69,7 +69,7 @@ class Report:
         if peers.rank == 0 and self._allocation is not None and spool:
             self._telling = Telling(Path(spool), self._allocation, peers.rank, peers.size)
         self.batch = 1
-        self.profile: Profile | None = None
+        self.profile: StepProfile | None = None
         self._measured: list[StepTimes] = []
         self._steps = 0
         self._apart = self._left = 1
@@ -129,7 +129,7 @@ class Report:
             self._timer.look_away()
         self._tell_profile(self.profile)
 
-    def _tell_profile(self, profile: Profile) -> None:
+    def _tell_profile(self, profile: StepProfile) -> None:
         a = self._allocation
         if self._telling is None or a is None:
             return

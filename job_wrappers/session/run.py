@@ -14,14 +14,14 @@ from typing import Any, Callable
 from job_wrappers.outcome import Wishes, tell_stopped
 from job_wrappers.session.peers import Agreement, Peers
 from job_wrappers.session.phases import PhaseTimer
-from job_wrappers.session.report import Report
+from job_wrappers.session.report import Reporter
 
 
 class Stopped(SystemExit):
     """The run was told to stop and has saved its state; ends the process unless it is caught."""
 
 
-class Run:
+class TrainingRun:
     """What is the same whatever owns the loop: a session, or the trainer of a framework.
 
     The owner says by `timer` where a batch has come, and by `boundary` where a step has ended.
@@ -71,7 +71,7 @@ class Run:
             self._wishes.listen()
         self._agreement = Agreement(peers, self._wishes)
         self._save_every_s, self._saved_s = save_every_s, time.monotonic()
-        self.report = Report(
+        self.report = Reporter(
             self.timer,
             peers,
             parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),

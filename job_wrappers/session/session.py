@@ -12,7 +12,7 @@ from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
 from job_wrappers.session.peers import Peers
-from job_wrappers.session.run import Run
+from job_wrappers.session.run import TrainingRun
 from job_wrappers.session.state import TrainedParts, new_random_state, set_random_state
 
 
@@ -101,7 +101,7 @@ class TrainingSession:
         self._random: Any = None
         if self._checkpoints is not None and place is not None:
             self._go_on(place, rule, self._checkpoints.random)
-        self._run = Run(
+        self._run = TrainingRun(
             torch,
             peers,
             model,

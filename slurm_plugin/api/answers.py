@@ -17,7 +17,7 @@ from slurm_plugin.api.records import record_of
 from slurm_plugin.backend import HOLDS, JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
-from slurm_plugin.daemon.settings import Mode
+from slurm_plugin.daemon.settings import DaemonMode
 
 SCHEMA = 1
 
@@ -239,7 +239,7 @@ def _letter(published: Published, job: str, phase: Phase) -> str:
 
 
 def word_of(
-    snapshot: Snapshot, plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value
+    snapshot: Snapshot, plan: Plan, view: JobView, mode: str = DaemonMode.ENFORCE.value
 ) -> str | None:
     """Return in a word why a job does not run; None before a plan has said anything of it."""
     if view.runs:
@@ -248,7 +248,7 @@ def word_of(
         case Waiting(reason):
             return code_of(snapshot, view, reason).word
         case Placed():
-            return "shadow" if mode == Mode.SHADOW else STARTING
+            return "shadow" if mode == DaemonMode.SHADOW else STARTING
     return view.blocked.code.word if view.blocked is not None else None
 
 

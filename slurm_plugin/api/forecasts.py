@@ -18,14 +18,14 @@ from hetsched_core.forecast import (
     Calibration,
     Experience,
     Futures,
-    Judged,
     PastJob,
+    RangeAccuracy,
     StartRange,
-    judged,
     possible_starts,
+    range_accuracy,
 )
 from hetsched_core.policy import Policy
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import StoredRange
 from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
 
@@ -68,7 +68,7 @@ class Known:
     plan: Plan
     jobs: Mapping[str, tuple[str, Job]]
     past: tuple[PastJob, ...]
-    settings: Settings
+    settings: SimulationSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +156,11 @@ class Forecasts:
             new, self._new = tuple(self._new), []
         return new
 
-    def judged(self) -> Judged | None:
+    def accuracy(self) -> RangeAccuracy | None:
         """Return how good the ranges were that were given as jobs came."""
         with self._state:
             given = tuple(self._judged)
-        return judged(given)
+        return range_accuracy(given)
 
     def when(self, job: str) -> StartRange | TooFew | None:
         """Return a range for a waiting job, or why there is none; None where it may not start.

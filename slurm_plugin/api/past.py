@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hetsched_core.errors import InputError
-from hetsched_core.forecast import HORIZON_S, Judged, StartRange
+from hetsched_core.forecast import HORIZON_S, RangeAccuracy, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, outside, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
-LENT_S = 60.0
+FROZEN_S = 60.0
 """How long the database is left alone for somebody who copies it."""
 
 _MOST = 500
@@ -54,7 +54,7 @@ class Nothing:
 _WITHOUT = "the daemon has no database, and remembers nothing"
 
 
-class Past:
+class StoreAnswers:
     """Answers from the daemon's database and its forecasts."""
 
     def __init__(self, store: Callable[[], Store | None], forecasts: Forecasts) -> None:
@@ -65,11 +65,11 @@ class Past:
             forecasts: the ranges.
         """
         self._find, self._forecasts = store, forecasts
-        self._lent: set[threading.Timer] = set()
+        self._timers: set[threading.Timer] = set()
 
     def close(self) -> None:
-        """Take back what is lent: the database is about to be closed."""
-        for timer in tuple(self._lent):
+        """Unfreeze the database: it is about to be closed."""
+        for timer in tuple(self._timers):
             timer.cancel()
             timer.join()
 
@@ -118,7 +118,7 @@ class Past:
             },
             "why_none": why,
             "reserved_s": None if kept is None else kept.start_s,
-            "past": _told(self._forecasts.judged()),
+            "past": _told(self._forecasts.accuracy()),
         }
 
     def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
@@ -140,22 +140,22 @@ class Past:
         if not peer.admin:
             raise InputError("only root and the daemon's user may read the database")
         store = self._store
-        size, log_size = store.lend()
+        size, log_size = store.freeze()
 
-        def take_back() -> None:
-            store.give_back()
-            self._lent.discard(timer)
+        def unfreeze() -> None:
+            store.unfreeze()
+            self._timers.discard(timer)
 
-        timer = threading.Timer(LENT_S, take_back)
+        timer = threading.Timer(FROZEN_S, unfreeze)
         timer.daemon = True
-        self._lent = {each for each in self._lent if each.is_alive()} | {timer}
+        self._timers = {each for each in self._timers if each.is_alive()} | {timer}
         timer.start()
         path = Path(store.path).resolve()
         return _head(published) | {
             "path": str(path),
             "bytes": size,
             "log_bytes": log_size,
-            "within_s": LENT_S,
+            "within_s": FROZEN_S,
         }
 
 
@@ -183,7 +183,7 @@ def _head(published: Published) -> dict[str, Any]:
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away}
 
 
-def _told(found: Judged | None) -> dict[str, Any] | None:
+def _told(found: RangeAccuracy | None) -> dict[str, Any] | None:
     return None if found is None else asdict(found)
 
 

@@ -4,7 +4,7 @@
 fits. The same contract tests run over both.
 """
 
-from slurm_plugin.backend.apply import Outcome, apply_changes
+from slurm_plugin.backend.apply import ApplyResult, apply_changes
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
@@ -41,6 +41,7 @@ from slurm_plugin.backend.state import (
 __all__ = [
     "BACKENDS",
     "HOLDS",
+    "ApplyResult",
     "Asked",
     "AwayError",
     "BackendError",
@@ -54,7 +55,6 @@ __all__ = [
     "Hold",
     "JobState",
     "Leave",
-    "Outcome",
     "Recipients",
     "RefusedError",
     "Release",

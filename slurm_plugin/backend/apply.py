@@ -44,7 +44,7 @@ def _order(change: Change) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyResult:
     """What became of a cycle's changes.
 
     Attributes:
@@ -73,7 +73,7 @@ def apply_changes(
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...] = (0.1, 0.4),
     enough: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> ApplyResult:
     """Make changes in the order of dependency: what frees GPUs first, what takes them last.
 
     Every change is one call and may be made twice, so one whose answer was lost is simply made
@@ -111,8 +111,8 @@ def apply_changes(
             if enough():
                 break
     except AwayError as error:
-        return Outcome(tuple(made), tuple(refused), tuple(left), str(error))
-    return Outcome(tuple(made), tuple(refused), tuple(left))
+        return ApplyResult(tuple(made), tuple(refused), tuple(left), str(error))
+    return ApplyResult(tuple(made), tuple(refused), tuple(left))
 
 
 def _attempt(

@@ -14,7 +14,7 @@ MOST = 1000
 _PIECE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
-class Elements(NamedTuple):
+class RecordElements(NamedTuple):
     """The elements that a record stands for.
 
     `id` is that under which Slurm changes the record, `element` the first of them, and `unsplit`
@@ -26,7 +26,7 @@ class Elements(NamedTuple):
     unsplit: tuple[int, ...]
 
 
-def elements_of(job_id: str, array: str, task: int | None, waiting: str) -> Elements:
+def elements_of(job_id: str, array: str, task: int | None, waiting: str) -> RecordElements:
     """Return the elements that a record stands for.
 
     Args:
@@ -36,17 +36,17 @@ def elements_of(job_id: str, array: str, task: int | None, waiting: str) -> Elem
         waiting: those that Slurm still keeps as one, such as `0-2,5%3`; "" for none.
     """
     if not array:
-        return Elements(job_id, 0, ())
+        return RecordElements(job_id, 0, ())
     if task is None:
         kept = unsplit_elements(waiting)
         if len(kept) > 1:
-            return Elements(job_id, kept[0], kept)
+            return RecordElements(job_id, kept[0], kept)
         if not kept:
             # So pyslurm shows element 0, and Slurm what was cancelled before it was split.
-            return Elements(f"{array}_0", 0, ())
+            return RecordElements(f"{array}_0", 0, ())
         # Once all others are split off, the last one stands for itself, under the array's number.
         task = kept[0]
-    return Elements(f"{array}_{task}", task, ())
+    return RecordElements(f"{array}_{task}", task, ())
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,6 @@ is read from Slurm, time is a clock's, and actions become calls.
 """
 
 from slurm_plugin.daemon.daemon import CycleReport, Daemon, check_fit
-from slurm_plugin.daemon.settings import DaemonSettings, Mode
+from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings
 
-__all__ = ["CycleReport", "Daemon", "DaemonSettings", "Mode", "check_fit"]
+__all__ = ["CycleReport", "Daemon", "DaemonMode", "DaemonSettings", "check_fit"]

@@ -21,15 +21,15 @@ from slurm_plugin.backend.gres import gpus_per_node
 from slurm_plugin.daemon.checkpoint import warning_for
 from slurm_plugin.daemon.copies import aims
 from slurm_plugin.daemon.gangs import (
-    broken,
     complete,
     element_id,
-    finishing,
+    gang_end,
+    is_finishing,
+    member_changes,
     stopped_as,
-    tidied,
     together,
 )
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
 from slurm_plugin.daemon.tenants import Comers
@@ -78,8 +78,8 @@ def changes_for(
             changes.append(Requeue(stopped_as(known.slurm)))
         if known.slurm.array:
             starting = known.run is not None and job not in stopped
-            changes += tidied(known.slurm, placed.get(job), starting)
-            changes += broken(known.slurm, now, settings.grace_s)
+            changes += member_changes(known.slurm, placed.get(job), starting)
+            changes += gang_end(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.request.placed(known.slurm):
@@ -101,7 +101,7 @@ def alone_on(world: LiveWorld, changes: Iterable[Change]) -> frozenset[str]:
     )
 
 
-def leaving(world: LiveWorld) -> Iterator[Leave]:
+def leave_changes(world: LiveWorld) -> Iterator[Leave]:
     """Yield what takes jobs out of the reservation that have not begun, so that Slurm does."""
     for known in world.units():
         if known.request.placed(known.slurm):
@@ -112,18 +112,18 @@ def leaving(world: LiveWorld) -> Iterator[Leave]:
     yield from world.intruders
 
 
-def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
+def _is_half(known: ManagedJob, settings: DaemonSettings, now: float) -> bool:
     """Whether a part of a gang runs that does not become whole, or not in time: all or none."""
     if known.partial_s is None:
         return False
     # Of what has ended long ago Slurm tells nothing any more.
     known_whole = len(known.slurm.members) == known.request.mark.elements - 1
-    hopeless = known_whole and complete(known.slurm) and not finishing(known.slurm)
+    hopeless = known_whole and complete(known.slurm) and not is_finishing(known.slurm)
     return hopeless or late_in_part(known, settings, now)
 
 
 def _enter(
-    world: LiveWorld, known: Managed, configuration: Configuration
+    world: LiveWorld, known: ManagedJob, configuration: Configuration
 ) -> Enter | Together | None:
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
@@ -150,12 +150,12 @@ def _enter(
     return together(seen, entries)
 
 
-def _leave(known: Managed) -> Leave:
+def _leave(known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
     return known.request.leave(element_id(known.slurm), known.slurm.partitions)
 
 
-def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
+def _stop(known: ManagedJob, settings: DaemonSettings, now: float) -> Change | None:
     """Return how a running job is stopped: warned first if it is to be, and given its time.
 
     That time is over when the job tells that it has saved its state.

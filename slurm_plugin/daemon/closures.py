@@ -12,7 +12,7 @@ from hetsched_core.types import Closed, Window, closed_to
 from slurm_plugin.backend import SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon.hold import windows_of
 from slurm_plugin.daemon.launches import Launches
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.tenants import Tenants
 
 
@@ -51,7 +51,7 @@ class Closures:
         moved = self.launches.note(state.jobs.values(), nodes, now)
         return moved or before != (self.windows, self._tenants)
 
-    def of(self, known: Managed, now: float, lead_s: float) -> Closed:
+    def of(self, known: ManagedJob, now: float, lead_s: float) -> Closed:
         """Return what is closed to a job that runs or may be placed.
 
         Args:

@@ -22,7 +22,7 @@ from immutables import Map
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.values.settings import Setting, setting, settings_declared
 from hetsched_core.values.text import from_text, kind_of, to_text
-from slurm_plugin.daemon.settings import DaemonSettings, Mode
+from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings
 
 PARAMETERS = "parameters"
 """The table of the file that holds the policy's own parameters."""
@@ -54,8 +54,8 @@ class DaemonConfiguration(DaemonSettings):
     """
 
     policy: str = setting("fifo", "which policy schedules; `hetsched policies` lists them")
-    mode: Mode = setting(
-        Mode.SHADOW, "shadow plans and records and changes nothing in Slurm; enforce acts"
+    mode: DaemonMode = setting(
+        DaemonMode.SHADOW, "shadow plans and records and changes nothing in Slurm; enforce acts"
     )
     backend: BackendName = setting(
         BackendName.PYSLURM, "by which way to speak to Slurm: pyslurm, or Slurm's own commands"

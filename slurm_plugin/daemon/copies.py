@@ -27,7 +27,7 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
-from slurm_plugin.daemon.managed import LIMITS, Managed
+from slurm_plugin.daemon.managed import LIMITS, ManagedJob
 from slurm_plugin.daemon.request import is_of_copies
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
@@ -67,7 +67,7 @@ ELEMENTS: Mapping[ExecutionModel, Elements] = {
 """The execution models that run live. Those without copies have one element of a job run."""
 
 
-def parted(
+def jobs_of_copies(
     jobs: Mapping[str, SlurmJob],
 ) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
     """Make one job of the elements of each job of copies, under the id of its array.
@@ -82,8 +82,8 @@ def parted(
             elements[job.array, job.mark].append(job)
         else:
             others[job_id] = job
-    forked = {array: _job_of(array, all_of) for (array, _), all_of in elements.items()}
-    return forked, others
+    of_copies = {array: _job_of(array, all_of) for (array, _), all_of in elements.items()}
+    return of_copies, others
 
 
 def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
@@ -119,16 +119,16 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
     return [each for each in left if leads or each.restarts or each.state is not JobState.PENDING]
 
 
-def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:
+def left_of(of_copies: Iterable[SlurmJob]) -> Iterator[Cancel]:
     """Yield the end of elements that wait, of jobs that are over; what runs ends by itself."""
-    for job in forked:
+    for job in of_copies:
         if job.state is JobState.ENDED:
             for each in job.copies:
                 if each.state is JobState.PENDING:
                     yield Cancel(each.id)
 
 
-def blocked(known: Managed) -> Reason | None:
+def blocked(known: ManagedJob) -> Reason | None:
     """Return why no copy of a job may start, while none runs; spares have no say."""
     first = next(iter(known.copies.values()), None)
     if known.runs or first is None:
@@ -136,20 +136,20 @@ def blocked(known: Managed) -> Reason | None:
     return known.refused or first.blocked or _kept_back(known)
 
 
-def startable(known: Managed) -> int:
+def startable(known: ManagedJob) -> int:
     """Return how many copies a job could have now: those that run, and those that may start."""
     copies = known.copies.values()
     free = sum(map(_may_start, copies)) if copies and not _kept_back(known) else 0
     return free + len(known.runs)
 
 
-def _kept_back(known: Managed) -> Reason | None:
+def _kept_back(known: ManagedJob) -> Reason | None:
     """Return what keeps one element back and would keep all others back, one after another."""
     quotas = (unit.quota[0] for unit in known.copies.values() if unit.quota is not None)
     return next((reason for reason in quotas if reason.code in _FOR_ALL), None)
 
 
-def _may_start(unit: Managed) -> bool:
+def _may_start(unit: ManagedJob) -> bool:
     """Whether an element waits, and nothing of its own keeps it back."""
     return (
         unit.slurm.state is JobState.PENDING
@@ -162,12 +162,12 @@ def _may_start(unit: Managed) -> bool:
 class Aim(NamedTuple):
     """An action, and the job or the element that it is about."""
 
-    unit: Managed
+    unit: ManagedJob
     action: Action
 
 
 def aims(
-    managed: Mapping[str, Managed], actions: Iterable[Action], since_s: float
+    managed: Mapping[str, ManagedJob], actions: Iterable[Action], since_s: float
 ) -> Iterator[Aim]:
     """Yield the job, or the element, that each action is about; one without any is left out.
 
@@ -184,7 +184,7 @@ def aims(
         known = managed.get(action.key.job)
         if known is None:
             continue
-        unit: Managed | None = known
+        unit: ManagedJob | None = known
         if known.copies:
             match action:
                 case Stop(key):
@@ -203,7 +203,7 @@ def aims(
                 yield Aim(unit, Stop(key, StopCause.PREEMPT))
 
 
-def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
+def _running(known: ManagedJob, copy: int, taken: set[str]) -> ManagedJob | None:
     """Return the element that runs as a copy. Slurm may have begun two of them on one node."""
     return next(
         (
@@ -218,7 +218,9 @@ def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
     )
 
 
-def _free(known: Managed, placement: Placement, taken: set[str], since_s: float) -> Managed | None:
+def _free(
+    known: ManagedJob, placement: Placement, taken: set[str], since_s: float
+) -> ManagedJob | None:
     """Return the element that is to run there; None for none, for now."""
     if blocked(known) is not None or _kept_back(known) is not None:
         # The plan may be older than what keeps the job back now.

@@ -34,23 +34,23 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import (
+    ApplyResult,
     BackendError,
-    Outcome,
     SlurmBackend,
     SlurmJob,
     SlurmState,
     apply_changes,
 )
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
-from slurm_plugin.daemon.changes import alone_on, changes_for, leaving
+from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
 from slurm_plugin.daemon.gangs import element_id
-from slurm_plugin.daemon.hold import holding, letting_go, whole_hold
+from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.renewing import renewing
-from slurm_plugin.daemon.settings import DaemonSettings, Mode, round_of
+from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings, round_of
 from slurm_plugin.daemon.site import check_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
@@ -106,7 +106,7 @@ class CycleReport:
     decision: Decision | None = None
     violations: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
-    outcome: Outcome | None = None
+    outcome: ApplyResult | None = None
     away: str = ""
     warnings: tuple[str, ...] = ()
     heard: Heard = NOTHING
@@ -122,7 +122,7 @@ class Daemon:
         policy: Policy,
         settings: DaemonSettings,
         *,
-        mode: Mode,
+        mode: DaemonMode,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         store: Store | None = None,
@@ -211,7 +211,7 @@ class Daemon:
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
         self._write_requests()
-        if self._mode is Mode.SHADOW:
+        if self._mode is DaemonMode.SHADOW:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
@@ -261,7 +261,7 @@ class Daemon:
         """
         check_partitions(self._backend, settings)
 
-    def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> CycleReport:
+    def adopt(self, policy: Policy, settings: DaemonSettings, mode: DaemonMode) -> CycleReport:
         """Go on with another configuration; the next cycle asks for a new plan.
 
         Returns:
@@ -274,7 +274,7 @@ class Daemon:
         check_fit(policy)
         self._spool = Spool.open(settings, self.store, self._stopwatch)
         self._no_spool = ""
-        report = self.let_go() if mode is Mode.SHADOW else CycleReport()
+        report = self.let_go() if mode is DaemonMode.SHADOW else CycleReport()
         self._settings, self._mode = settings, mode
         self._planner = Planner(policy, self._stopwatch)
         self._writer = DecisionWriter(policy)
@@ -307,7 +307,7 @@ class Daemon:
     @property
     def _measures(self) -> bool:
         """Whether jobs are run to be measured: in shadow no such run begins or ends."""
-        return self._spool is not None and self._mode is Mode.ENFORCE
+        return self._spool is not None and self._mode is DaemonMode.ENFORCE
 
     def _open_requests(self, store: Store | None) -> None:
         try:
@@ -359,7 +359,7 @@ class Daemon:
         """Whether Slurm has only just come back, and may yet learn from its nodes what runs."""
         return now < self._settled_s <= now + _SETTLE_S
 
-    def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
+    def _carried_out(self, actions: Sequence[Action], outcome: ApplyResult, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
         placed = {change.job for change in outcome.made if isinstance(change, Enter)}
         for unit, action in self._aims(actions, now):
@@ -415,10 +415,10 @@ class Daemon:
 
     def _holding(self, now: float) -> tuple[Change, ...]:
         """Return what keeps the managed nodes held: nothing in shadow mode."""
-        if self._mode is Mode.SHADOW:
+        if self._mode is DaemonMode.SHADOW:
             return ()
         assert self._state is not None
-        return tuple(holding(self._state.reservations, self._wanted(now), now))
+        return tuple(hold_changes(self._state.reservations, self._wanted(now), now))
 
     def _passing(self, moves: Sequence[Change], now: float) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
@@ -448,7 +448,7 @@ class Daemon:
 
     def _renewal(self) -> Hold | None:
         """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
-        if self._mode is Mode.SHADOW:
+        if self._mode is DaemonMode.SHADOW:
             return None
         return self._wanted(self._clock())
 
@@ -473,7 +473,7 @@ class Daemon:
 
     def let_go(self) -> CycleReport:
         """Hand the nodes back to Slurm, which then starts what waits, each as it was submitted."""
-        if self._mode is Mode.SHADOW:
+        if self._mode is DaemonMode.SHADOW:
             return CycleReport()
         try:
             # Read anew: the last cycle has made changes, of the hold itself perhaps.
@@ -482,7 +482,7 @@ class Daemon:
         except (BackendError, InputError) as error:
             return CycleReport(away=str(error))  # the hold ends by itself
         changes: tuple[Change, ...] = (
-            *leaving(self._world),
+            *leave_changes(self._world),
             *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
             *letting_go(state.reservations, now),
         )

@@ -35,7 +35,7 @@ _SQLITE = b"SQLite format 3\0"
 _UNREAD = "nothing of {} could be taken in: a killed writer left it, or it is damaged"
 
 
-class Database:
+class DaemonDatabase:
     """Opens the store, and opens another one when it is deleted or turns out to be damaged.
 
     Attributes:

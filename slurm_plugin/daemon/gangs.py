@@ -38,7 +38,7 @@ Pieces = Iterator[tuple[str, int]]
 """(node, GPUs) pairs."""
 
 
-class Part(Enum):
+class MemberState(Enum):
     """What a member is to the present run of its leader.
 
     SPARE: it waits, and holds nothing. DUE: placed, it starts with the leader. BEGUN: it has
@@ -53,18 +53,22 @@ class Part(Enum):
     PAST = "past"
 
 
-def part_of(leader: SlurmJob, member: SlurmJob) -> Part:
+def member_state(leader: SlurmJob, member: SlurmJob) -> MemberState:
     """Return what a member is to the present run of its leader, or of the gang that it leads."""
     if member.state in _ACTIVE:
-        return Part.BEGUN
+        return MemberState.BEGUN
     if member.state is JobState.ENDED:
         if member.start_s is None or leader.start_s is None:
-            return Part.PAST
-        return Part.ENDED if member.start_s >= leader.start_s - _TOGETHER_S else Part.PAST
-    return Part.DUE if member.entered else Part.SPARE
+            return MemberState.PAST
+        return (
+            MemberState.ENDED
+            if member.start_s >= leader.start_s - _TOGETHER_S
+            else MemberState.PAST
+        )
+    return MemberState.DUE if member.entered else MemberState.SPARE
 
 
-def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
+def jobs_of_gangs(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
     """Make one job of each gang, under the id of its array; all others stay as they are.
 
     Returns:
@@ -130,11 +134,11 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     yield from _spread(seen.nodes, seen.gpus)
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
-        part = part_of(seen, member)
+        stands = member_state(seen, member)
         nodes: tuple[str, ...] = ()
-        if part is Part.BEGUN or (running and part is Part.ENDED):
+        if stands is MemberState.BEGUN or (running and stands is MemberState.ENDED):
             nodes = member.nodes
-        elif running and part is Part.DUE:
+        elif running and stands is MemberState.DUE:
             nodes = member.pinned
         yield from _spread(nodes, member.gpus)
 
@@ -149,23 +153,23 @@ def nodes_entered(seen: SlurmJob) -> frozenset[str]:
     """Return the nodes on which a waiting job, or its elements together, are to start."""
     if not seen.entered:
         return frozenset()
-    due = (each for each in seen.members if part_of(seen, each) is Part.DUE)
+    due = (each for each in seen.members if member_state(seen, each) is MemberState.DUE)
     return frozenset(name for element in (seen, *due) for name in element.pinned)
 
 
-def finishing(seen: SlurmJob) -> bool:
+def is_finishing(seen: SlurmJob) -> bool:
     """Whether a part of a job's present run has ended well, and the rest is about to."""
     return seen.state is JobState.RUNNING and any(
-        part_of(seen, member) is Part.ENDED for member in seen.members
+        member_state(seen, member) is MemberState.ENDED for member in seen.members
     )
 
 
 def complete(seen: SlurmJob) -> bool:
     """Whether all that take part in the present run of a job have started."""
-    return not any(part_of(seen, member) is Part.DUE for member in seen.members)
+    return not any(member_state(seen, member) is MemberState.DUE for member in seen.members)
 
 
-def missed(seen: SlurmJob) -> bool:
+def lacks_members(seen: SlurmJob) -> bool:
     """Whether a job waits and has members that have ended and are to be queued again."""
     return seen.state is JobState.PENDING and any(map(_returns, seen.members))
 
@@ -218,7 +222,9 @@ def stopped_as(seen: SlurmJob) -> str:
     return f"{seen.array}_{which}"
 
 
-def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> Iterator[Change]:
+def member_changes(
+    seen: SlurmJob, placed: Enter | Together | None, starting: bool
+) -> Iterator[Change]:
     """Yield what brings the members of a gang into line with its leader.
 
     Args:
@@ -236,15 +242,17 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
         name = element_id(seen, member.element)
         if name in taking_part:
             continue
-        match part_of(seen, member):
-            case Part.DUE if runs and member.dependency.startswith("after:"):
+        match member_state(seen, member):
+            case MemberState.DUE if runs and member.dependency.startswith("after:"):
                 # Slurm would look at it again by itself, at its next round.
                 yield Depend(name, "")
-            case Part.DUE if not runs and not starting:
+            case MemberState.DUE if not runs and not starting:
                 yield Leave(name)
-            case Part.BEGUN if half and member.state is JobState.RUNNING:
+            case MemberState.BEGUN if half and member.state is JobState.RUNNING:
                 yield Requeue(name)
-            case Part.ENDED | Part.PAST if seen.state is JobState.PENDING and _returns(member):
+            case MemberState.ENDED | MemberState.PAST if (
+                seen.state is JobState.PENDING and _returns(member)
+            ):
                 # As its leader was stopped or lost, which goes on and needs it.
                 yield RequeueEnded(name)
             case _:
@@ -254,13 +262,13 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
             yield Release(name)
 
 
-def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
+def gang_end(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
     """Yield the end of a gang that has lost a member: cancelled, or failed a while ago.
 
     One that has failed since its leader was stopped, or lost, is no loss.
     """
     for member in seen.members:
-        lost = seen.state is JobState.RUNNING and part_of(seen, member) is Part.ENDED
+        lost = seen.state is JobState.RUNNING and member_state(seen, member) is MemberState.ENDED
         failed = lost and member.outcome != "COMPLETED"
         if member.outcome == "CANCELLED" or (failed and (member.end_s or 0.0) + patience_s < now):
             yield Cancel(seen.array)
@@ -280,7 +288,7 @@ def leftover(
         if leader is not None:
             waits = member.state is JobState.PENDING
             well = leader.outcome == "COMPLETED"
-            left_alone = part_of(leader, member) is Part.SPARE if waits else well
+            left_alone = member_state(leader, member) is MemberState.SPARE if waits else well
             over_s = (leader.end_s or 0.0) + patience_s if left_alone else 0.0
         if over_s < now:
             yield Cancel(element_id(member, member.element))

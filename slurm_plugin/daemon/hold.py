@@ -18,7 +18,7 @@ _OFF = 0.5
 """The hold is set anew where it ends this share of the slack too early, or too late."""
 
 
-def managed(node: SlurmNode, settings: DaemonSettings) -> bool:
+def is_managed(node: SlurmNode, settings: DaemonSettings) -> bool:
     """Whether a node is one of those that are managed."""
     if node.name in settings.node_names:
         return True
@@ -83,7 +83,7 @@ def whole_hold(
     return Hold(name, ours, settings.slack_s, settings.hold_denies) if ours else None
 
 
-def holding(
+def hold_changes(
     reservations: Iterable[SlurmReservation], wanted: Hold | None, now: float
 ) -> Iterator[Hold | Drop]:
     """Yield what keeps nodes held as wanted: nothing while that is so for long enough."""

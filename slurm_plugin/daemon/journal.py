@@ -30,7 +30,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 
 KEEP_JOBS = 20_000
 """How many jobs are kept, the latest ones; with each, twenty events and two ranges."""
@@ -109,7 +109,7 @@ class Journal:
     def note(
         self,
         store: Store | None,
-        managed: Iterable[Managed],
+        managed: Iterable[ManagedJob],
         snapshot: Snapshot,
         plan: Plan,
         decisions: int,
@@ -161,7 +161,7 @@ class Journal:
         return tuple(started)
 
     def _follow(
-        self, known: Managed, view: JobView, snapshot: Snapshot, decisions: int
+        self, known: ManagedJob, view: JobView, snapshot: Snapshot, decisions: int
     ) -> _Followed:
         each = self._followed.get(view.id)
         nonce = known.key

@@ -25,7 +25,7 @@ from hetsched_core.store import (
     StoreError,
 )
 from slurm_plugin.backend import JobState
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.moves import SpoolFolder
 from slurm_plugin.daemon.speeds import ASSUMED_PROFILE
 from slurm_plugin.daemon.world import LiveWorld
@@ -209,7 +209,7 @@ class Listener:
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _begun(self, world: LiveWorld, known: Managed, now: float) -> FollowedRun | None:
+    def _begun(self, world: LiveWorld, known: ManagedJob, now: float) -> FollowedRun | None:
         account = self._folder.welcome(known.slurm.user)
         run, cluster = known.leading.run, world.cluster
         if account is None or run is None or cluster is None:
@@ -278,7 +278,7 @@ class Listener:
         return found
 
 
-def _goes_on(known: Managed | None, run: FollowedRun, number: int) -> bool:
+def _goes_on(known: ManagedJob | None, run: FollowedRun, number: int) -> bool:
     if known is None or known.request.mark.nonce != run.run.nonce or known.leading.run is None:
         return False
     return known.leading.run.number == number and known.leading.slurm.state in _HELD

@@ -22,7 +22,7 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import finishing, spares
+from slurm_plugin.daemon.gangs import is_finishing, spares
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, word_of
 
@@ -40,7 +40,7 @@ LINGERS_S = 60.0
 
 
 @dataclass(slots=True)
-class Managed:
+class ManagedJob:
     """A job of ours between two reads.
 
     `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
@@ -83,8 +83,8 @@ class Managed:
     progress: JobProgress | None = None
     carried: float = 0.0
     stopped: int | None = None
-    copies: dict[str, Managed] = field(default_factory=dict)
-    surplus: dict[str, Managed] = field(default_factory=dict)
+    copies: dict[str, ManagedJob] = field(default_factory=dict)
+    surplus: dict[str, ManagedJob] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -99,7 +99,7 @@ class Managed:
         return tuple(unit.run for unit in self.copies.values() if unit.run is not None)
 
     @property
-    def leading(self) -> Managed:
+    def leading(self) -> ManagedJob:
         """What tells in its spool files how far the job is: of copies element 0, if it is there."""
         return self.copies.get(f"{self.slurm.id}_0", self)
 
@@ -245,7 +245,7 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     return (
         *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
         *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
-        *(spares(seen), finishing(seen)),
+        *(spares(seen), is_finishing(seen)),
         seen.state is JobState.SUSPENDED,
     )
 

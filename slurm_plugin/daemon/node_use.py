@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hetsched_core.types import Node, NodeView
 from slurm_plugin.backend import JobState, SlurmNode
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Use:
 _NOTHING = Use()
 
 
-def used_by(managed: Iterable[Managed]) -> Mapping[str, Use]:
+def used_by(managed: Iterable[ManagedJob]) -> Mapping[str, Use]:
     """Return what Slurm counts as in use by our jobs, by node: those that have begun."""
     found: dict[str, Use] = defaultdict(Use)
     for known in managed:
@@ -50,7 +50,7 @@ def used_by(managed: Iterable[Managed]) -> Mapping[str, Use]:
 def node_views(
     nodes: Iterable[SlurmNode],
     views: Mapping[str, NodeView],
-    managed: Iterable[Managed],
+    managed: Iterable[ManagedJob],
     before: Mapping[str, Use],
     ending: Mapping[str, int],
 ) -> Iterator[NodeView]:

@@ -16,18 +16,18 @@ from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import open_backend
 from slurm_plugin.daemon.claims import ClusterClaim
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import Daemon
-from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.database import DaemonDatabase
 from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log, tell
 from slurm_plugin.daemon.notify import notify
-from slurm_plugin.daemon.settings import Mode
+from slurm_plugin.daemon.settings import DaemonMode
 from slurm_plugin.daemon.site import check_partitions
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
@@ -53,12 +53,12 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
         claim = stack.enter_context(ClusterClaim())
-        if configuration.mode is Mode.ENFORCE:
+        if configuration.mode is DaemonMode.ENFORCE:
             claim.hold()
         backend = claim.watched(open_backend(configuration.backend.value))
         # One that is refused here leaves no database behind.
         check_partitions(backend, configuration)
-        database = stack.enter_context(Database(configuration.database))
+        database = stack.enter_context(DaemonDatabase(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
@@ -71,17 +71,17 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
             store=database.store,
             stopwatch=time.perf_counter,
         )
-        audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
+        telemetry = Telemetry(configuration, time.time(), lambda: database.store, time.perf_counter)
         try:
-            server = AnswerServer(configuration.socket, audience.publisher.answer)
+            server = AnswerServer(configuration.socket, telemetry.publisher.answer)
             stack.callback(server.close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.
-        stack.callback(audience.close)
+        stack.callback(telemetry.close)
         if configuration.metrics:
             try:
-                stack.callback(serve_meters(configuration.metrics, audience.meters).shutdown)
+                stack.callback(serve_meters(configuration.metrics, telemetry.meters).shutdown)
             except InputError as error:
                 log.warning("no_metrics", words=str(error))
         log.info(
@@ -94,11 +94,11 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
 
         def read_again() -> DaemonConfiguration:
             found = read()
-            if found.mode is Mode.ENFORCE:
+            if found.mode is DaemonMode.ENFORCE:
                 claim.hold()
             return found
 
-        _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, audience, log)
+        _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, telemetry, log)
         tell(log, daemon.let_go(), daemon.plan, daemon.decisions)
     notify("STOPPING=1")
     log.info("down")
@@ -110,7 +110,7 @@ class _Held:
 
     lock: DaemonLock
     claim: ClusterClaim
-    database: Database
+    database: DaemonDatabase
 
     def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
         """Let the daemon go on with what there is.
@@ -171,7 +171,7 @@ def _run(
     configuration: DaemonConfiguration,
     read: Callable[[], DaemonConfiguration],
     asked: _Asked,
-    audience: Audience,
+    telemetry: Telemetry,
     log: FilteringBoundLogger,
 ) -> None:
     away = trouble = ""
@@ -181,8 +181,8 @@ def _run(
         begun = time.monotonic()
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
-            audience.adopt(configuration)
-        with audience.standing_still():
+            telemetry.adopt(configuration)
+        with telemetry.standing_still():
             held.check(daemon, log)
             report = daemon.cycle()
             if report.away and not away:
@@ -191,9 +191,9 @@ def _run(
                 log.info("back")
             away = report.away
             tell(log, report, daemon.plan, daemon.decisions)
-            audience.note(daemon, report)
-        if audience.trouble != trouble:
-            trouble = audience.trouble
+            telemetry.note(daemon, report)
+        if telemetry.trouble != trouble:
+            trouble = telemetry.trouble
             log.warning("history", words=trouble or "what becomes of jobs is told again")
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Plan, ProfilePlacement, Purpose
 from slurm_plugin.backend import JobState
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.world import LiveWorld
 
 SILENT_S = 60.0
@@ -95,7 +95,7 @@ class ProfilingRuns:
             return True
         return late
 
-    def _runs(self, known: Managed, profile: ProfilePlacement) -> bool:
+    def _runs(self, known: ManagedJob, profile: ProfilePlacement) -> bool:
         """Whether a profiling run has begun; the first time, note how far its job was."""
         run = known.run
         if (
@@ -111,7 +111,7 @@ class ProfilingRuns:
             self._begun[profile.job] = run.number, told.samples if told is not None else 0.0
         return True
 
-    def _has_done(self, known: Managed, budget: float | None) -> bool:
+    def _has_done(self, known: ManagedJob, budget: float | None) -> bool:
         number, before = self._begun[known.slurm.id]
         told = known.progress
         if told is None or told.run != number or budget is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.types import Reason
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.managed import LIMITS, QUOTA_S, Managed
+from slurm_plugin.daemon.managed import LIMITS, QUOTA_S, ManagedJob
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
@@ -31,7 +31,9 @@ class Quotas:
         had = {ended.user, ended.account, ended.qos}
         self._met = {peers: met for peers, met in self._met.items() if had.isdisjoint(peers[:3])}
 
-    def of(self, known: Managed, seen: SlurmJob, named: Reason | None, now: float) -> Reason | None:
+    def of(
+        self, known: ManagedJob, seen: SlurmJob, named: Reason | None, now: float
+    ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Args:

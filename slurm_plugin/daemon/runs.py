@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import complete, finishing, nodes_entered, pieces_held
+from slurm_plugin.daemon.gangs import complete, is_finishing, nodes_entered, pieces_held
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
-    Managed,
+    ManagedJob,
     blocked_by,
     configuration_of,
     not_started,
@@ -22,7 +22,7 @@ and no limit: its word may be of a moment ago."""
 
 
 def run_of(
-    known: Managed,
+    known: ManagedJob,
     seen: SlurmJob,
     cluster: Cluster,
     speeds: Speeds | None,
@@ -77,12 +77,12 @@ def _had_begun(before: Run | None, number: int) -> bool:
     return before is not None and before.number == number and before.begun
 
 
-def late_in_part(known: Managed, settings: DaemonSettings, now: float) -> bool:
+def late_in_part(known: ManagedJob, settings: DaemonSettings, now: float) -> bool:
     """Whether a part of a gang has run for too long without the rest."""
     return known.partial_s is not None and now - known.partial_s > settings.start_timeout_s
 
 
-def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | None:
+def _held(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Configuration | None:
     """Return what a job that has begun holds; None for what is no shape of its own.
 
     A gang whose members end one after another keeps what it has had until its leader ends.
@@ -92,11 +92,11 @@ def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | N
     if configuration is None or before is None or before.number != seen.restarts:
         return configuration
     lost = seen.array and configuration.gpus not in known.request.counts
-    return before.configuration if lost and finishing(seen) else configuration
+    return before.configuration if lost and is_finishing(seen) else configuration
 
 
 def _starting(
-    known: Managed,
+    known: ManagedJob,
     seen: SlurmJob,
     cluster: Cluster,
     speeds: Speeds | None,
@@ -129,7 +129,7 @@ def _starting(
     return as_run(known, seen.restarts, configuration, now, None, speeds, settings, begun=False)
 
 
-def _placed(known: Managed, seen: SlurmJob, now: float) -> Configuration | None:
+def _placed(known: ManagedJob, seen: SlurmJob, now: float) -> Configuration | None:
     """Return where a job was placed, if it still waits to start there.
 
     What is in the reservation without a place has not been put there by this daemon.
@@ -144,7 +144,7 @@ def _placed(known: Managed, seen: SlurmJob, now: float) -> Configuration | None:
 
 
 def as_run(
-    known: Managed,
+    known: ManagedJob,
     number: int,
     configuration: Configuration,
     since_s: float,

@@ -22,14 +22,14 @@ LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 DAY_S = 86_400.0
 
 
-class Jobs(StrEnum):
+class JobSelection(StrEnum):
     """Which jobs are placed on the managed nodes: all, or those with a requirement set."""
 
     ALL = "all"
     MARKED = "marked"
 
 
-class Mode(StrEnum):
+class DaemonMode(StrEnum):
     """Whether plans are carried out, or only made and recorded."""
 
     SHADOW = "shadow"
@@ -46,8 +46,8 @@ class DaemonSettings:
     nodes: str = setting(
         "", "nodes that are managed beside those of `partitions`, such as n[0-3],n7"
     )
-    jobs: Jobs = setting(
-        Jobs.ALL,
+    jobs: JobSelection = setting(
+        JobSelection.ALL,
         "which jobs are placed on the managed nodes: all that want them, or, for a pilot, those "
         "with a requirement set alone",
     )

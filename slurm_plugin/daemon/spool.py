@@ -15,7 +15,7 @@ from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose,
 from slurm_plugin.backend import Change, Enter, Requeue
 from slurm_plugin.daemon.gangs import of_leader
 from slurm_plugin.daemon.listening import NOTHING, Heard, Listener
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.moves import Move, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
 from slurm_plugin.daemon.settings import DaemonSettings
@@ -105,7 +105,7 @@ class Spool:
                 case _:
                     pass
 
-    def _note(self, known: Managed, move: Move) -> None:
+    def _note(self, known: ManagedJob, move: Move) -> None:
         self._folder.note(known.slurm.user, known.slurm.id, known.request.mark.nonce, move)
 
 
@@ -130,7 +130,7 @@ def checked(path: Path) -> Path:
     return path
 
 
-def _placed(world: LiveWorld, known: Managed, placement: Placement, now: float) -> Move:
+def _placed(world: LiveWorld, known: ManagedJob, placement: Placement, now: float) -> Move:
     configuration = placement.configuration
     reason = f"{_speed(world, known, configuration)} expected"
     if placement.purpose is Purpose.PROFILE:
@@ -139,7 +139,7 @@ def _placed(world: LiveWorld, known: Managed, placement: Placement, now: float) 
     return Move(now, number, None, configuration, placement.purpose, reason)
 
 
-def _stopped(world: LiveWorld, known: Managed, plan: Plan, now: float) -> Move:
+def _stopped(world: LiveWorld, known: ManagedJob, plan: Plan, now: float) -> Move:
     run = known.run
     before = None if run is None else run.configuration
     after = None
@@ -160,7 +160,7 @@ def _stopped(world: LiveWorld, known: Managed, plan: Plan, now: float) -> Move:
     return Move(now, number, before, after, purpose, reason)
 
 
-def _speed(world: LiveWorld, known: Managed, configuration: Configuration) -> str:
+def _speed(world: LiveWorld, known: ManagedJob, configuration: Configuration) -> str:
     speeds = world.speeds
     speed = 0.0 if speeds is None else speeds.speed(known.job.profile, configuration)
     return f"{speed:.4g} samples/s"

@@ -56,26 +56,26 @@ from slurm_plugin.daemon.copies import (
     Elements,
     blocked,
     in_turn,
+    jobs_of_copies,
     left_of,
-    parted,
     startable,
 )
 from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.gangs import (
     element_id,
-    finishing,
-    folded,
+    is_finishing,
     job_of,
+    jobs_of_gangs,
+    lacks_members,
     leftover,
-    missed,
     of_leader,
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_name, managed
+from slurm_plugin.daemon.hold import hold_name, is_managed
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
-    Managed,
+    ManagedJob,
     blocked_by,
     described,
     editable,
@@ -86,7 +86,7 @@ from slurm_plugin.daemon.quotas import Quotas
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
@@ -154,7 +154,7 @@ class LiveWorld:
         self.cluster: Cluster | None = None
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
-        self.managed: dict[str, Managed] = {}
+        self.managed: dict[str, ManagedJob] = {}
         self.later: dict[str, JobView] = {}
         self.aside: dict[str, str] = {}
         self.records: Mapping[str, SlurmJob] = {}
@@ -199,15 +199,15 @@ class LiveWorld:
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
         self.hold = hold_name(state.reservations, now)
-        forked, others = parted(candidates(self.requests.marked(state.jobs)))
-        jobs, left = folded(others)
-        jobs |= forked
+        of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs)))
+        jobs, left = jobs_of_gangs(others)
+        jobs |= of_copies
         given_up = [job for job in jobs.values() if job.over and self._gives_up(job, now)]
         jobs |= {job.id: replace(job, state=JobState.ENDED) for job in given_up}
         state = replace(state, jobs=jobs)
         self.leaderless = (
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
-            *left_of(job for job in forked.values() if self._wants(job)),
+            *left_of(job for job in of_copies.values() if self._wants(job)),
         )
         if any(what.startswith("job ") for what in self.odd):
             # The leader of these may be among what is left out.
@@ -288,18 +288,18 @@ class LiveWorld:
         ours = self.managed.items()
         return frozenset(job for job, k in ours if k.slurm.state is JobState.SUSPENDED)
 
-    def units(self) -> Iterator[Managed]:
+    def units(self) -> Iterator[ManagedJob]:
         """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
         for known in self.managed.values():
             yield from known.copies.values() or (known,)
             yield from known.surplus.values()
 
-    def unit(self, changed: str) -> Managed | None:
+    def unit(self, changed: str) -> ManagedJob | None:
         """Return the job, or the element of a job of copies, that was changed under an id."""
         known = self.job(changed)
         return known and (known.copies | known.surplus).get(changed, known)
 
-    def job(self, changed: str) -> Managed | None:
+    def job(self, changed: str) -> ManagedJob | None:
         """Return the job that was changed, or of which an element was, under an id."""
         return self.managed.get(changed) or self.managed.get(job_of(changed))
 
@@ -381,7 +381,7 @@ class LiveWorld:
             elif known.warned_s is not None and job_id not in stopping:
                 known.warned_s = None
 
-    def limit_min(self, known: Managed, configuration: Configuration) -> int | None:
+    def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
         limit_s = known.request.own.time_limit_s
         if limit_s is None or self.cluster is None or self.speeds is None:
@@ -441,7 +441,7 @@ class LiveWorld:
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
-        ours = tuple(node for node in nodes if managed(node, self._settings))
+        ours = tuple(node for node in nodes if is_managed(node, self._settings))
         self._partitions = frozenset().union(*(node.partitions or () for node in ours))
         moved = self._where.differs(ours)
         if moved:
@@ -503,7 +503,7 @@ class LiveWorld:
 
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""
-        return self._settings.jobs is Jobs.ALL or not request.rigid or bool(seen.nodes)
+        return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):
@@ -544,7 +544,7 @@ class LiveWorld:
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def _leaving_in_time(self, now: float) -> Iterator[Managed]:
+    def _leaving_in_time(self, now: float) -> Iterator[ManagedJob]:
         """Yield what is ours on the nodes: not what ends for so long that it may never."""
         return (unit for unit in self.units() if not unit.lingers(now, self._settings.grace_s))
 
@@ -639,7 +639,7 @@ class LiveWorld:
                 return
             waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
             job = described(seen, request)
-            known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
+            known = ManagedJob(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         elif seen is known.slurm and not self._quotas and known.only_waits:
@@ -700,7 +700,7 @@ class LiveWorld:
         )
 
     def _observe_run(
-        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+        self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
     ) -> tuple[Run | None, Reason | None]:
         """Return what a job holds, and why it may not start."""
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
@@ -714,7 +714,7 @@ class LiveWorld:
             kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
             kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
-        elif kept_back is None and missed(seen):
+        elif kept_back is None and lacks_members(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
         elif kept_back is None and run is None and seen.state is not JobState.PENDING:
             # Slurm would not start it, and no other job could have the place that it was given.
@@ -722,7 +722,7 @@ class LiveWorld:
         return run, kept_back
 
     def _observe_copies(
-        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+        self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
     ) -> tuple[Run | None, Reason | None]:
         """Take in the elements of a job of copies.
 
@@ -733,7 +733,7 @@ class LiveWorld:
         known.copies, known.surplus = {}, {}
         most = self.elements.runs_per_job
         for number, each in enumerate(in_turn(seen.copies)):
-            unit = before.get(each.id) or Managed(
+            unit = before.get(each.id) or ManagedJob(
                 known.request, each, known.whole, known.job, observed_s=now
             )
             unit.job, unit.request = known.job, known.request
@@ -748,7 +748,7 @@ class LiveWorld:
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
-    def _shut_out(self, known: Managed, cluster: Cluster, now: float) -> Reason | None:
+    def _shut_out(self, known: ManagedJob, cluster: Cluster, now: float) -> Reason | None:
         """Return why a job fits nowhere now: windows, or nodes on which Slurm has not started it.
 
         No policy is to keep others off the rest of its nodes meanwhile.
@@ -763,7 +763,7 @@ class LiveWorld:
             return next(iter(known.shunned.values()))[0]
         return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, closed))
 
-    def _reread(self, known: Managed, seen: SlurmJob, was: SlurmJob) -> None:
+    def _reread(self, known: ManagedJob, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
         self.requests.edited(seen, was)
         request = self.requests.of(seen)
@@ -771,7 +771,7 @@ class LiveWorld:
             known.request = request
         self._describe(known, seen)
 
-    def _describe(self, known: Managed, seen: SlurmJob) -> None:
+    def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
         request = known.request
         assert self.cluster is not None
@@ -786,7 +786,7 @@ class LiveWorld:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
         # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
-        stoppable = seen.state is not JobState.SUSPENDED and not finishing(seen)
+        stoppable = seen.state is not JobState.SUSPENDED and not is_finishing(seen)
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)
@@ -810,14 +810,14 @@ class LiveWorld:
             known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)
         self._close(known)
 
-    def _close(self, known: Managed) -> None:
+    def _close(self, known: ManagedJob) -> None:
         """Show a job without the nodes that are closed to it now."""
         lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
         known.closed = self._closures.of(known, self._now, lead_s)
         known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
 
     @staticmethod
-    def _copies(known: Managed) -> int:
+    def _copies(known: ManagedJob) -> int:
         """Return how many copies a job can have, at least the one that it waits for."""
         if known.copies:
             return max(1, startable(known))

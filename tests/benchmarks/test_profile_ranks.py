@@ -7,7 +7,7 @@ import pytest
 from benchmarks.profile_ranks import (
     GAVEL,
     MLPERF,
-    Agreement,
+    RankAgreement,
     gavel_ranks,
     hare_agreement,
     mlperf_orders,
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs/reproduction/profiles.md"
 def test_agreement_is_in_order_and_in_size(
     pairs: list[tuple[float, float]], spearman: float, factor: float
 ) -> None:
-    found = Agreement.of(pairs)
+    found = RankAgreement.of(pairs)
     assert found.count == len(pairs)
     assert found.spearman == pytest.approx(spearman)
     assert found.factor == pytest.approx(factor)

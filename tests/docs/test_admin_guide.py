@@ -11,7 +11,7 @@ import pytest
 import slurm_plugin
 from slurm_plugin.cli.manual import pages
 from slurm_plugin.daemon.configuration import read_configuration, settings
-from slurm_plugin.daemon.settings import Mode
+from slurm_plugin.daemon.settings import DaemonMode
 
 PROJECT = Path(__file__).parents[2]
 GUIDE = (PROJECT / "docs/live/admin-guide.md").read_text()
@@ -51,7 +51,7 @@ def test_what_is_installed_is_there_and_the_configuration_is_one(tmp_path: Path)
     assert {path.name for path in man.glob("man*/*")} == set(pages())
     for name in pages():
         assert (man / f"man{name[-1]}" / name).is_file()
-    assert read_configuration(etc / "hetsched/hetschedd.toml").mode is Mode.SHADOW
+    assert read_configuration(etc / "hetsched/hetschedd.toml").mode is DaemonMode.SHADOW
 
 
 def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> 
     file = tmp_path / "etc/hetsched/hetschedd.toml"
     on, off = lines("sed ")
     run(on, tmp_path)
-    assert read_configuration(file).mode is Mode.ENFORCE
+    assert read_configuration(file).mode is DaemonMode.ENFORCE
     run(off, tmp_path)
-    assert read_configuration(file).mode is Mode.SHADOW
+    assert read_configuration(file).mode is DaemonMode.SHADOW
 
 
 def test_what_the_unit_makes_is_the_daemon_s_alone_and_users_reach_the_socket() -> None:

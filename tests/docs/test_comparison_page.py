@@ -23,7 +23,7 @@ from hetsched_core.cli.sweep import generate_options, replay_options
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.report.estimates import Estimate
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.sweep.file import read_sweep
 from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Speeds
@@ -106,7 +106,11 @@ def test_the_figures_of_a_trace_are_those_of_the_page(data_dir: Path) -> None:
     speeds = Speeds(given.cluster, given.workload.tables)
     for policy in ("slurm", "srtf", "las", "tiresias"):
         log = simulate(
-            given.workload.submissions, given.cluster, make_policy(policy), speeds, Settings()
+            given.workload.submissions,
+            given.cluster,
+            make_policy(policy),
+            speeds,
+            SimulationSettings(),
         )
         measured = asdict(measure(log, speeds))
         row = {key: value for key, value in measured.items() if key != "plan_s"}

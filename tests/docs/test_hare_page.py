@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.papers import hare
 
-SMALL = hare.Case(gpus=16, jobs=12)
+SMALL = hare.HareCase(gpus=16, jobs=12)
 
 
 @pytest.mark.parametrize("figure", sorted(hare.FIGURES))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import hops as page
-from benchmarks.papers.hops_cells import Cell, policy_of, result, scattered
+from benchmarks.papers.hops_cells import HopsCell, policy_of, result, scattered
 from benchmarks.papers.hops_setting import (
     LARGE,
     LARGEST,
@@ -20,7 +20,7 @@ from benchmarks.papers.hops_setting import (
     PATIENCE_S,
     SCALES,
     SMALL,
-    World,
+    HopsWorld,
     cluster_of,
     world_of,
 )
@@ -49,7 +49,7 @@ def mean(name: str, line: str, column: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def large() -> World:
+def large() -> HopsWorld:
     return world_of(LARGE, 0)
 
 
@@ -60,7 +60,7 @@ def test_the_clusters_are_those_of_the_paper() -> None:
     assert large.gpus_by_type() == {"gtx1080ti": 128, "titanxp": 128, "rtx3090": 256}
 
 
-def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: World) -> None:
+def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: HopsWorld) -> None:
     times = RunTimes(large.by_type, large.cluster)
     for submission in large.submissions:
         requirements = submission.job.requirements
@@ -75,12 +75,12 @@ def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: World) -> None:
     assert 499 / hours == pytest.approx(100, rel=0.14)
 
 
-def test_a_seed_draws_the_same_jobs_and_another_other_ones(large: World) -> None:
+def test_a_seed_draws_the_same_jobs_and_another_other_ones(large: HopsWorld) -> None:
     assert world_of(LARGE, 0).submissions == large.submissions
     assert world_of(LARGE, 1).submissions != large.submissions
 
 
-def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: World) -> None:
+def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: HopsWorld) -> None:
     for model in MODELS:
         one = {n.name: Configuration.of({n.name: 1}) for n in large.cluster}
         for gpu_type in large.cluster.gpu_types:
@@ -99,7 +99,7 @@ def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: W
 
 
 def test_a_replay_that_is_kept_is_not_computed_again(tmp_path: Path) -> None:
-    cell = Cell(SMALL.name, page.GAVEL, 0)
+    cell = HopsCell(SMALL.name, page.GAVEL, 0)
     found = result(cell, tmp_path)
     file = tmp_path / cell.file
     assert json.loads(file.read_text()) == asdict(found)
@@ -109,7 +109,7 @@ def test_a_replay_that_is_kept_is_not_computed_again(tmp_path: Path) -> None:
 
 def test_cells_that_differ_are_kept_apart() -> None:
     cells = {
-        Cell(scale, variant, seed, round_s, faster)
+        HopsCell(scale, variant, seed, round_s, faster)
         for scale in SCALES
         for variant in (page.HOPS, page.HOPS_KNOWING, page.SIA, page.hops(lam="2"))
         for seed in (0, 1)

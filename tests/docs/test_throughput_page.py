@@ -19,7 +19,7 @@ def printed(line: str) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def sane(data_dir: Path) -> list[page.Row]:
+def sane(data_dir: Path) -> list[page.GavelRow]:
     return [row for row in page.gavel_rows(data_dir) if not row.fault()]
 
 
@@ -28,11 +28,11 @@ def lookup(data_dir: Path) -> page.Predict:
     return page.by_lookup(page.gavel_rows(data_dir), USUAL)
 
 
-def medians(rows: list[page.Row], predict: page.Predict) -> list[float]:
+def medians(rows: list[page.GavelRow], predict: page.Predict) -> list[float]:
     return [float(np.median(page.errors(rows, *case, predict))) for case in page.CASES]
 
 
-def test_the_medians_are_those_on_the_page(sane: list[page.Row], lookup: page.Predict) -> None:
+def test_the_medians_are_those_on_the_page(sane: list[page.GavelRow], lookup: page.Predict) -> None:
     for line, predict in (
         ("ring through two points", page.two_points),
         ("… looked up through the layers", lookup),
@@ -41,14 +41,16 @@ def test_the_medians_are_those_on_the_page(sane: list[page.Row], lookup: page.Pr
 
 
 def test_every_case_is_better_than_a_ring_through_two_points(
-    sane: list[page.Row], lookup: page.Predict
+    sane: list[page.GavelRow], lookup: page.Predict
 ) -> None:
     for found, plain in zip(medians(sane, lookup), medians(sane, page.two_points), strict=True):
         assert found < plain
     assert np.mean(medians(sane, lookup)) < 0.5 * np.mean(medians(sane, page.two_points))
 
 
-def test_known_speeds_are_answered_as_measured(sane: list[page.Row], lookup: page.Predict) -> None:
+def test_known_speeds_are_answered_as_measured(
+    sane: list[page.GavelRow], lookup: page.Predict
+) -> None:
     for row in sane:
         assert lookup(row, 1) == pytest.approx(row.speeds[0])
         assert lookup(row, 2) == pytest.approx(row.speeds[1])
@@ -57,7 +59,8 @@ def test_known_speeds_are_answered_as_measured(sane: list[page.Row], lookup: pag
 def test_no_fit_sees_the_speeds_that_it_is_judged_on(data_dir: Path) -> None:
     rows = page.gavel_rows(data_dir)
     blinded = [
-        page.Row(r.model, r.batch, r.gpu_type, r.nodes, (*r.speeds[:2], 1.0, 1.0)) for r in rows
+        page.GavelRow(r.model, r.batch, r.gpu_type, r.nodes, (*r.speeds[:2], 1.0, 1.0))
+        for r in rows
     ]
     some = [row for row in rows if (row.model, row.gpu_type) == ("Transformer", "p100")]
     members = [row for row in blinded if (row.model, row.gpu_type) == ("Transformer", "p100")]

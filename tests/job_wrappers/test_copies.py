@@ -19,13 +19,13 @@ from hetsched_core.policies.hadar.copies import split_steps, within_slot
 from job_wrappers import tensor_file
 from job_wrappers.consolidation import Consolidated, Copy, Tracker, Turn
 from job_wrappers.consolidation.__main__ import main
-from job_wrappers.consolidation.folder import Round, Share
+from job_wrappers.consolidation.folder import ConsolidationRound, Share
 from job_wrappers.consolidation.rounds import (
     Begin,
     Consolidate,
     Finish,
     Over,
-    Rules,
+    RoundRules,
     Standing,
     Wait,
     divided,
@@ -61,8 +61,8 @@ def test_a_copy_that_nobody_knows_counts_like_the_mean(steps: int, known: dict[s
     assert sum(divided(steps, names, known, 1e9).values()) == steps
 
 
-RULES = Rules(steps=100, round_s=60.0, late_s=10.0, gather_s=5.0)
-RUNNING = Round(3, 40, {"a": Share(6, 40), "b": Share(4, 46)}, ends_s=1000.0)
+RULES = RoundRules(steps=100, round_s=60.0, late_s=10.0, gather_s=5.0)
+RUNNING = ConsolidationRound(3, 40, {"a": Share(6, 40), "b": Share(4, 46)}, ends_s=1000.0)
 BOTH = {"a": 1.0, "b": 2.0}
 
 
@@ -89,7 +89,7 @@ BOTH = {"a": 1.0, "b": 2.0}
         ),
         (Standing(951.0, RUNNING, averaged=True, done=50), Wait("copies")),
         (Standing(951.0, RUNNING, averaged=True, done=100, present=BOTH), Finish()),
-        (Standing(951.0, Round(4, 100, {}), done=100), Over()),
+        (Standing(951.0, ConsolidationRound(4, 100, {}), done=100), Over()),
     ],
 )
 def test_what_is_next(seen: Standing, act: object) -> None:
@@ -162,7 +162,7 @@ def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_p
 
 
 def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
-    tracker, rules = Tracker(tmp_path, NONCE), Rules(60, 30.0, 30.0, 0.0)
+    tracker, rules = Tracker(tmp_path, NONCE), RoundRules(60, 30.0, 30.0, 0.0)
     words = [sys.executable, "-m", "job_wrappers.consolidation.stub", str(tmp_path), "--speed=200"]
     jobs = [
         subprocess.Popen(
@@ -178,7 +178,7 @@ def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
         time.sleep(0.05)
     acts: list[Done] = []
     assert track(tracker, rules, tell=acts.append, poll_s=0.05) == 60
-    begun = next(act.result for act in acts if isinstance(act.result, Round))
+    begun = next(act.result for act in acts if isinstance(act.result, ConsolidationRound))
     assert begun.shares == {"n0-7": Share(30, 0), "n0-8": Share(30, 30)}
     ended = [act.result.steps for act in acts if isinstance(act.result, Consolidated)]
     assert ended == [{"n0-7": 30, "n0-8": 30}]
@@ -237,7 +237,7 @@ def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_
     tmp_path: Path, seed: int
 ) -> None:
     crowd = Crowd(tmp_path, seed)
-    tracker, rules = Tracker(tmp_path, NONCE), Rules(200, 60.0, 5.0, 5.0)
+    tracker, rules = Tracker(tmp_path, NONCE), RoundRules(200, 60.0, 5.0, 5.0)
     done = None
     while done is None:
         beside = crowd.random.choice([*crowd.copies, None])
@@ -257,7 +257,7 @@ def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_
     averaged = [act.result.number for act in crowd.acts if isinstance(act.act, Consolidate)]
     assert averaged == numbers
     # No round gives out more than is left.
-    rounds = [each for each in begun if isinstance(each, Round)]
+    rounds = [each for each in begun if isinstance(each, ConsolidationRound)]
     assert all(sum(s.steps for s in each.shares.values()) <= 200 - each.done for each in rounds)
     assert {copy.await_turn(0.0) for copy in crowd.copies.values()} == {None}
     assert tracker.present() == {}
@@ -306,7 +306,7 @@ def test_a_tracker_that_is_overtaken_leaves_no_trace_and_goes_on(
         monkeypatch.setattr(tensor_file, at, overtaken)
     watch = (lambda _: None) if original else overtaken
     acts: list[Done] = []
-    rules = Rules(10, 60.0, 5.0, 0.0)
+    rules = RoundRules(10, 60.0, 5.0, 0.0)
     told: dict[str, Any] = {"tell": acts.append, "watch": watch}
     assert track(tracker, rules, **told, clock=lambda: 0.0, sleep=lambda _: None) == 10
     # What it is told of the round that it was to begin is what others have begun.
@@ -327,7 +327,7 @@ def test_the_tracker_of_the_copy_that_comes_first_goes_first() -> None:
 )
 def test_rules_that_no_job_can_have_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"s: (both above|from) 0"):
-        Rules(**{"steps": 1, **wrong})
+        RoundRules(**{"steps": 1, **wrong})
 
 
 def test_a_folder_is_made_for_the_first_round_and_asked_for_by_everything_else(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.launch import meeting
-from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, RunPart, free_port, own_part
 from tests.job_wrappers.worlds import (
     NONCE,
     allocation,
@@ -54,7 +54,7 @@ def element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str
     return {**own, "PATH": path, "HETSCHED_NONCE": NONCE}
 
 
-def part_of(element: Mapping[str, str]) -> Part:
+def part_of(element: Mapping[str, str]) -> RunPart:
     return own_part(allocation(**element), element, "", lambda: False)
 
 

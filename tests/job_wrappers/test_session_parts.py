@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
+from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, SpoolStart
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
@@ -21,7 +21,7 @@ from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
 from job_wrappers.session.folder import CheckpointFolder, FolderLock
 from job_wrappers.session.phases import StepTimes
-from job_wrappers.session.profile import Profile, profile_of
+from job_wrappers.session.profile import StepProfile, profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
 from tests.job_wrappers.worlds import accepted, allocation, environment, fill
@@ -248,7 +248,7 @@ def test_all_ranks_have_as_many_steps_whatever_is_left_at_the_end(
 # -- the profile -----------------------------------------------------------------------------------
 
 
-def step_s(profile: Profile, wait_s: float = 0.0) -> float:
+def step_s(profile: StepProfile, wait_s: float = 0.0) -> float:
     """What the estimator makes of a profile's first step."""
     phases = (profile.forward_s, profile.backward_s, profile.update_s)
     times = IterationTimes(profile.data_s[0], *phases, wait_s)
@@ -289,7 +289,7 @@ def told(spool: SpoolWriter) -> list[int]:
     """The rounds that a closed file tells of."""
     spool.close()
     start, *losses = accepted(spool.path)
-    assert isinstance(start, Start)
+    assert isinstance(start, SpoolStart)
     return [line.training_round for line in losses if isinstance(line, Loss)]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.records.spool import Checkpoint, End, Profile, Progress, Start
+from hetsched_core.records.spool import Checkpoint, End, Profile, Progress, SpoolStart
 from job_wrappers.moves import path_of, read_moves
 from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
@@ -67,7 +67,7 @@ def test_it_runs_to_its_end_and_tells_its_speed(tmp_path: Path, how: tuple[str, 
     assert out[0] == ("job 77 run 0: 2 GPUs (a100) on n0, 800 samples/s, 0 of 800 samples done")
     assert out[-1] == "done at 800 samples"
     lines = spooled(tmp_path)
-    assert isinstance(lines[0], Start)
+    assert isinstance(lines[0], SpoolStart)
     assert lines[-1] == End(lines[-1].t_s, 800.0, "completed")  # type: ignore[union-attr]
     progress = [line for line in lines if isinstance(line, Progress)]
     assert len(progress) >= 4

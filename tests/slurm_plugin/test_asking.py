@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hetsched_core.cli.group import hetsched
-from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
+from hetsched_core.store import Mode, Store
 from slurm_plugin.api.server import AnswerServer
 from tests.slurm_plugin.daemon.fake_slurm import Clock
 from tests.slurm_plugin.daemon.test_journal import Bench, bench_on, job, running
@@ -45,7 +44,7 @@ def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         folder = Path(name)
         database = folder / "daemon.duckdb"
-        with Store.open(database, StoreMode.WRITE) as store:
+        with Store.open(database, Mode.WRITE) as store:
             # `shadow report` counts its days from now.
             bench = bench_on(store, Clock(time.time() - 5000.0))
             first, second, third, fourth = (
@@ -65,12 +64,12 @@ def site() -> Iterator[Site]:
             bench.cycle(running(third, bench.clock.now), fourth)
             bench.ask("when", "4")
             bench.cycle(running(third, bench.clock.now - 1), fourth)
-            server = AnswerServer(folder / "s", bench.audience.publisher.answer)
+            server = AnswerServer(folder / "s", bench.telemetry.publisher.answer)
             try:
                 yield Site(bench, database, {"HETSCHED_SOCKET": str(folder / "s")})
             finally:
                 server.close()
-                bench.audience.close()
+                bench.telemetry.close()
 
 
 def test_the_queue_has_squeues_columns_and_letters(site: Site) -> None:
@@ -194,7 +193,7 @@ def test_the_database_is_looked_into_while_the_daemon_writes_it(site: Site) -> N
 
 
 def test_who_holds_another_database_gives_no_copy_of_this_one(site: Site, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "other", StoreMode.WRITE):
+    with Store.open(tmp_path / "other", Mode.WRITE):
         done = site.run("db", "show", str(tmp_path / "other"))
     assert done.exit_code == 1
     assert "is open in" in str(done.exception)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
@@ -111,7 +110,7 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
     spool.mkdir(mode=0o755)
     first = Copies(testbed, tmp_path / "first", NONCE, 700, BATCH)
     second = Copies(testbed, tmp_path / "second", NONCE, 200, BATCH)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         settings = replace(SETTINGS, spool=spool)
         daemon = daemon_of(backend, "hadare", store=store, settings=settings)
         jobs = [submitted(first, 6, spool)]

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import replay
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions
@@ -97,7 +97,7 @@ def test_the_replay_s_slurm_starts_the_jobs_of_a_script_as_slurmctld_does(
     options = LoadOptions(sacct=SacctOptions(zone=ZoneInfo("UTC")))
     loaded = load_workload([log], ClusterFile(Cluster(cluster)), options)
     policy = make_policy("slurm", {"bf_interval_s": "1"})
-    (replayed,) = replay(loaded, {"slurm": policy}, Settings(round_s=1.0))
+    (replayed,) = replay(loaded, {"slurm": policy}, SimulationSettings(round_s=1.0))
     runs = {names[str(int(run.job) - FIRST)]: run for run in replayed.log.runs}
     here = {name: run.since_s for name, run in runs.items()}
     real = {names[job]: utc(row.start) for job, row in rows.items()}

@@ -15,8 +15,7 @@ import pytest
 from immutables import Map
 
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import (
     Configuration,
     JobView,
@@ -31,9 +30,9 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.audience import Audience
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, open_backend
-from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.clusters import under_limits
@@ -60,7 +59,7 @@ SETTINGS = DaemonConfiguration(
     round_s=3600.0,
     grace_s=20.0,
     start_timeout_s=3600.0,
-    mode=Mode.ENFORCE,
+    mode=DaemonMode.ENFORCE,
 )
 
 
@@ -70,7 +69,7 @@ class Scene:
 
     cluster: Testbed
     daemon: Daemon
-    audience: Audience
+    telemetry: Telemetry
 
     def submit(self, *words: str | Path) -> str:
         return sbatch(self.cluster, *words)
@@ -80,7 +79,7 @@ class Scene:
         while True:
             report = self.daemon.cycle()
             assert report.violations == ()
-            self.audience.note(self.daemon, report)
+            self.telemetry.note(self.daemon, report)
             if holds():
                 return
             assert time.monotonic() < latest, "it has not come about in time"
@@ -91,7 +90,7 @@ class Scene:
         return all(job in managed and managed[job].slurm.state is JobState.RUNNING for job in jobs)
 
     def ask(self, question: str, job: str = "") -> dict[str, Any]:
-        return self.audience.publisher.answer({"ask": question, "job": job}, ROOT)
+        return self.telemetry.publisher.answer({"ask": question, "job": job}, ROOT)
 
     def why(self, job: str) -> dict[str, Any]:
         return self.ask("why", job)
@@ -119,11 +118,11 @@ def scene(cluster: Testbed) -> Iterator[Scene]:
     """No jobs; what a test leaves behind is gone after it."""
     # pyslurm stays with the cluster for which it was loaded first in this process.
     backend = open_backend("commands")
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, store=store, settings=SETTINGS)
-        audience = Audience(SETTINGS, time.time(), lambda: store, time.perf_counter)
-        yield Scene(cluster, daemon, audience)
-    audience.close()
+        telemetry = Telemetry(SETTINGS, time.time(), lambda: store, time.perf_counter)
+        yield Scene(cluster, daemon, telemetry)
+    telemetry.close()
     end_all(cluster)
     cluster.await_idle()
 
@@ -258,7 +257,7 @@ def test_a_restart_pending_and_the_grace_time_of_the_one_whose_gpus_it_gets(
     script.write_text(SLOW)
     first = scene.submit(*words, script)
     mover = Mover(first)
-    scene.daemon.adopt(mover, SETTINGS, Mode.ENFORCE)
+    scene.daemon.adopt(mover, SETTINGS, DaemonMode.ENFORCE)
     scene.until(lambda: scene.runs(first))
     second = mover.second = scene.submit(*words, SLEEP)
 

@@ -36,7 +36,7 @@ from hetsched_core.placement.keep import immovable, may_keep, present, staying
 from hetsched_core.placement.pack import fastest_fit
 from hetsched_core.policies.hadar.market import OpenNodes, bids
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
-from hetsched_core.policies.hadar.queue import Limits, Outcome, plan_queue
+from hetsched_core.policies.hadar.queue import QueueOutcome, SearchLimits, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
@@ -148,7 +148,7 @@ class Hadar:
         jobs: list[tuple[JobView, Way]],
         queue: list[int],
         has: Mapping[int, Configuration],
-    ) -> tuple[Outcome, OpenNodes]:
+    ) -> tuple[QueueOutcome, OpenNodes]:
         nodes = OpenNodes.of(snapshot, kept, [view.job for view, _ in jobs])
         utility = UTILITIES[self.utility]
         market = bids(snapshot, nodes, jobs, has, utility, self.communication)
@@ -158,7 +158,7 @@ class Hadar:
             )
             density = (best / market.demand[:, 0])[queue]
             queue = [queue[at] for at in np.argsort(-density, kind="stable")]
-        limits = Limits(self.states, self.beam)
+        limits = SearchLimits(self.states, self.beam)
         apart = self.replan is Replanning.FULL
         return plan_queue(nodes.nodes, market, queue, limits, apart=apart), nodes
 
@@ -187,7 +187,7 @@ def _on_nodes(
     kept: Mapping[str, Placed],
     jobs: list[tuple[JobView, Way]],
     nodes: OpenNodes,
-    outcome: Outcome,
+    outcome: QueueOutcome,
 ) -> dict[str, Placed]:
     """Return where everybody goes.
 
@@ -208,7 +208,7 @@ def _on_nodes(
     return placed
 
 
-def _diagnostics(outcome: Outcome, nodes: OpenNodes) -> Diagnostics:
+def _diagnostics(outcome: QueueOutcome, nodes: OpenNodes) -> Diagnostics:
     return Diagnostics(
         method=outcome.method,
         objective=outcome.payoff,

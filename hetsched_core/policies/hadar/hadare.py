@@ -32,7 +32,7 @@ from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, revise
 from hetsched_core.placement.free import PerGpu, idle_cluster, on_one_node
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
-from hetsched_core.policies.hadar.tracker import Tracker
+from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
@@ -99,7 +99,7 @@ class Hadare:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Let the jobs choose nodes and divide their steps."""
         views = snapshot.by_submission()
-        tracker = Tracker.read(snapshot.previous.memory).seen(views)
+        tracker = TrackerNotes.read(snapshot.previous.memory).seen(views)
         slot_s = max(snapshot.round.end_s - snapshot.now, 1.0)
         kinds: dict[object, tuple[tuple[str, float], ...]] = {}
         able = []
@@ -129,7 +129,7 @@ class Hadare:
             if found:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
-        memory = Tracker(tracker.parents, tracker.measured, assigned).as_memory()
+        memory = TrackerNotes(tracker.parents, tracker.measured, assigned).as_memory()
         possible = {fork.view.id for fork in able}
 
         def waits(_: Snapshot, view: JobView) -> Waiting:
@@ -160,7 +160,7 @@ class Hadare:
         return most if view.job.copies is None else min(most, max(1, view.job.copies))
 
     def _ranked(
-        self, snapshot: Snapshot, job: Job, tracker: Tracker
+        self, snapshot: Snapshot, job: Job, tracker: TrackerNotes
     ) -> tuple[tuple[str, float], ...]:
         """Nodes that could hold a copy if they were idle, with its samples/s, the fastest first."""
         empty, speeds = idle_cluster(snapshot.cluster), snapshot.speeds

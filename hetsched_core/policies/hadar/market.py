@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hetsched_core.kernels.payoff import MOST_LOST, Market
 from hetsched_core.placement import Way
 from hetsched_core.placement.pools import set_order
-from hetsched_core.policies.hadar.prices import Jobs, UtilityOf, price_bounds
+from hetsched_core.policies.hadar.prices import PricedJobs, UtilityOf, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 from hetsched_core.types import Configuration, Job, JobView, Placed, Shape, Snapshot
 
@@ -207,7 +207,7 @@ def bids(
     work, left, aged_s, delay_s = np.array(
         [_size(view, fast, snapshot) for (view, _), fast in zip(jobs, fastest, strict=True)]
     ).T
-    priced = Jobs(work, gpus.astype(np.float64), kinds.rates[kind])
+    priced = PricedJobs(work, gpus.astype(np.float64), kinds.rates[kind])
     # Within it all of them would end at their slowest, those that do not fit beside others too.
     horizon_s = float((priced.longest_s * gpus).sum()) / snapshot.cluster.gpus
     horizon_s += float(priced.longest_s.max())

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
+class PricedJobs:
     """J jobs as their prices see them, on R GPU types.
 
     Attributes:
@@ -56,21 +56,21 @@ class Utility(StrEnum):
     INVERSE_JCT = "inverse-jct"
 
 
-UtilityOf = Callable[[Jobs, Floats], Floats]
+UtilityOf = Callable[[PricedJobs, Floats], Floats]
 """(J,) or (J, S) utilities, above 0 and not increasing, of durations in seconds of that shape."""
 
 
-def _effective_throughput(jobs: Jobs, seconds: Floats) -> Floats:
+def _effective_throughput(jobs: PricedJobs, seconds: Floats) -> Floats:
     """Samples per second of its stay: E_j N_j / (f_j - a_j), the paper's example and default."""
     return _each(jobs.work, seconds)
 
 
-def _relative_speed(jobs: Jobs, seconds: Floats) -> Floats:
+def _relative_speed(jobs: PricedJobs, seconds: Floats) -> Floats:
     """Share of its stay that it needs at best, t_j^min / (f_j - a_j): equal for all models."""
     return _each(jobs.shortest_s, seconds)
 
 
-def _inverse_jct(jobs: Jobs, seconds: Floats) -> Floats:
+def _inverse_jct(jobs: PricedJobs, seconds: Floats) -> Floats:
     """One over its stay: every job counts the same, so short ones go first."""
     return _each(np.ones_like(jobs.work), seconds)
 
@@ -108,7 +108,7 @@ class Bounds:
 
 
 def price_bounds(
-    jobs: Jobs,
+    jobs: PricedJobs,
     utility: UtilityOf,
     *,
     gpus: int,

@@ -59,7 +59,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """How far the dynamic programme goes.
 
     `states` are kept for the whole queue, at least `beam` of them after each job.
@@ -75,7 +75,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueueOutcome:
     """What becomes of a queue.
 
     Attributes:
@@ -141,10 +141,10 @@ def plan_queue(
     nodes: Nodes,
     market: Market,
     queue: Sequence[int],
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     *,
     apart: bool = False,
-) -> Outcome:
+) -> QueueOutcome:
     """Choose whom to take and where they go.
 
     To give a good node to somebody behind, the programme can only leave those ahead, who would take
@@ -158,7 +158,7 @@ def plan_queue(
         apart: whether nodes are told apart although they are alike; needed where `market` knows
             who is where.
     """
-    limits = limits or Limits()
+    limits = limits or SearchLimits()
     state, members = node_classes(nodes, market, apart=apart)
     jobs = np.array(queue, np.int64)
     taken, found = np.zeros(len(jobs), np.int8), np.zeros(3)
@@ -175,7 +175,7 @@ def plan_queue(
     rest = np.array([job for job in queue if job not in chosen], np.int64)
     served = _serve(state, market, np.concatenate((order, rest)))
     used = state.head[ROWS]
-    return Outcome(
+    return QueueOutcome(
         chosen=tuple(order.tolist()),
         payoff=float(served.payoff[: len(order)].sum()),
         placed=served.on_nodes(members),

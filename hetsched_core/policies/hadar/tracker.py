@@ -18,7 +18,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Tracker:
+class TrackerNotes:
     """The tracker's notes.
 
     Attributes:
@@ -32,7 +32,7 @@ class Tracker:
     assigned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, memory: Mapping[str, Any]) -> Tracker:
+    def read(cls, memory: Mapping[str, Any]) -> TrackerNotes:
         """Return the notes of a plan's memory, empty ones if they are lost."""
         if memory.get("version") != _VERSION:
             return cls()
@@ -47,7 +47,7 @@ class Tracker:
             "assigned": {job: dict(steps) for job, steps in self.assigned.items()},
         }
 
-    def seen(self, views: Iterable[JobView]) -> Tracker:
+    def seen(self, views: Iterable[JobView]) -> TrackerNotes:
         """Return the notes with these active jobs registered and what their copies achieve.
 
         A new job gets the lowest number that no active job has; jobs that are gone are dropped.
@@ -66,7 +66,7 @@ class Tracker:
                 if run.purpose is Purpose.RUN and run.speed > 0:
                     node = run.configuration.pieces[0][0]
                     measured.setdefault(view.job.profile, {})[node] = run.speed
-        return Tracker(parents, measured, self.assigned)
+        return TrackerNotes(parents, measured, self.assigned)
 
     def rates(self, profile: str, nodes: Iterable[Node]) -> dict[str, float]:
         """Return samples/s of a copy on each node: measured there, else estimated.

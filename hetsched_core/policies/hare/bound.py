@@ -29,7 +29,7 @@ from hetsched_core.optimize import (
     Rows,
     Solution,
     SolverError,
-    Status,
+    SolverStatus,
     solve,
 )
 from hetsched_core.policies.hare.instance import Floats, Instance, Ints
@@ -84,9 +84,9 @@ def relax(instance: Instance, growth: float) -> Relaxation:
         found = solve(program, Point.INTERIOR, Limits(iterations=MOST_ITERATIONS))
     except SolverError:
         # Weights or times too far apart for its arithmetic: there is a schedule all the same.
-        found = Solution(status=Status.NOT_FOUND)
+        found = Solution(status=SolverStatus.NOT_FOUND)
     least = arrival + (instance.rounds - 1) * instance.shortest_round_s / 2.0
-    if found.status is not Status.OPTIMAL or found.x is None:
+    if found.status is not SolverStatus.OPTIMAL or found.x is None:
         return Relaxation(None, least)
     z = np.clip(found.x[: len(columns.job)], 0.0, 1.0)
     begins = np.maximum(grid[columns.interval], arrival[columns.job])

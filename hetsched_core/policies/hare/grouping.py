@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits, Program, Rows, Status, solve
+from hetsched_core.optimize import Limits, Program, Rows, SolverStatus, solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ _STEPS = 6_000
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class GpuGrouping:
     """GPUs in groups, none empty.
 
     Attributes:
@@ -45,7 +45,9 @@ class Grouping:
     mean_speed: tuple[float, ...]
 
 
-def group_gpus(speeds: Floats, groups: int, *, normalised: bool = False, seed: int = 0) -> Grouping:
+def group_gpus(
+    speeds: Floats, groups: int, *, normalised: bool = False, seed: int = 0
+) -> GpuGrouping:
     """Return groups of similar total speed for every job.
 
     Args:
@@ -71,7 +73,9 @@ def group_gpus(speeds: Floats, groups: int, *, normalised: bool = False, seed: i
     for row in found.tolist():
         mine = [dealt[k].pop(0) for k, number in enumerate(row) for _ in range(number)]
         members.append(tuple(sorted(mine)))
-    return Grouping(tuple(sorted(members)), spread_of(types, found), proven, tuple(mean.tolist()))
+    return GpuGrouping(
+        tuple(sorted(members)), spread_of(types, found), proven, tuple(mean.tolist())
+    )
 
 
 def spread_of(types: Floats, found: Ints) -> float:
@@ -161,7 +165,7 @@ def solved(types: Floats, counts: Ints, known: Ints) -> tuple[Ints, bool]:
     if solution.x is None:
         return known, False
     found = np.rint(solution.x[:cells]).astype(np.int64).reshape(groups, kinds)
-    proven = solution.status is Status.OPTIMAL
+    proven = solution.status is SolverStatus.OPTIMAL
     if spread_of(types, known) <= spread_of(types, found):
         found = known
     return found, proven

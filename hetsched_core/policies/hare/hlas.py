@@ -20,7 +20,7 @@ import numpy as np
 from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.free import FreeGpus, on_one_node
 from hetsched_core.placement.task_gpus import AT_EVERY_CHANGE, Gpu, runs_somewhere, task_times
-from hetsched_core.policies.hare.grouping import Grouping, group_gpus
+from hetsched_core.policies.hare.grouping import GpuGrouping, group_gpus
 from hetsched_core.policies.hare.queues import Queues, Thresholds, check_parameters
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
@@ -180,7 +180,7 @@ class _Service:
     """What the idle groups take at one instant."""
 
     def __init__(
-        self, snapshot: Snapshot, queues: Queues, grouping: Grouping, policy: Hlas
+        self, snapshot: Snapshot, queues: Queues, grouping: GpuGrouping, policy: Hlas
     ) -> None:
         self._snapshot = snapshot
         self._queues = queues
@@ -277,7 +277,7 @@ class _Service:
 
 
 @lru_cache(maxsize=64)
-def grouped(cluster: Cluster, speeds: Speeds, groups: int, normalised: bool) -> Grouping:
+def grouped(cluster: Cluster, speeds: Speeds, groups: int, normalised: bool) -> GpuGrouping:
     """Return the groups of a cluster for all profiles that run as tasks: jobs are not known yet."""
     gpus = _all_gpus(cluster)
     rows = []

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from hetsched_core.choose.problem import runs_of, starts_of
 from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, of_jobs, on_classes
 from hetsched_core.placement.free import PerGpu
-from hetsched_core.policies.hops.demand import Demand
+from hetsched_core.policies.hops.demand import HopsDemand
 from hetsched_core.policies.hops.room import (
     Classes,
-    Layout,
+    ClusterLayout,
     NodeSpeeds,
     Room,
     classes_of,
@@ -96,7 +96,7 @@ def shape_code(shapes: frozenset[Shape]) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limits:
+class ClusterLimits:
     """What a healthy, idle cluster holds, for jobs of each of D needs.
 
     Attributes:
@@ -113,12 +113,12 @@ class Limits:
 
 @lru_cache(maxsize=64)
 def limits_of(
-    layout: Layout,
+    layout: ClusterLayout,
     needs: tuple[PerGpu, ...],
     wants: tuple[int, ...],
     shapes: frozenset[Shape],
     neighbours: Neighbours,
-) -> Limits:
+) -> ClusterLimits:
     """Return what the cluster holds when it is healthy and idle.
 
     Args:
@@ -137,16 +137,16 @@ def limits_of(
     least = np.array([need.min_nodes for need in needs], np.int64)
     most = np.array([need.max_nodes or _ANY_NUMBER for need in needs], np.int64)
     everywhere = np.ones((len(needs) * types, len(wants)), np.int64)
-    anywhere = Limits(largest, everywhere, least, most)
+    anywhere = ClusterLimits(largest, everywhere, least, most)
     found = catalogue_of(classes, np.array(wants, np.int64), anywhere, shapes, neighbours)
     in_pool = (np.diff(found.starts) > 0).astype(np.int64).reshape(-1, len(wants))
-    return Limits(largest, in_pool, least, most)
+    return ClusterLimits(largest, in_pool, least, most)
 
 
 def catalogue_of(
     classes: Classes,
     wants: Ints,
-    limits: Limits,
+    limits: ClusterLimits,
     shapes: frozenset[Shape],
     neighbours: Neighbours,
 ) -> Catalogue:
@@ -215,7 +215,7 @@ class Segments:
 
 
 def segments_of(
-    demand: Demand, catalogue: Catalogue, limits: Limits, most_sensitive: float
+    demand: HopsDemand, catalogue: Catalogue, limits: ClusterLimits, most_sensitive: float
 ) -> Segments:
     """Return what each kind can take.
 
@@ -247,7 +247,7 @@ def segments_of(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Generated:
+class IdleConfigurations:
     """All configurations on what is idle, with the nodes' classes and what each kind can take."""
 
     classes: Classes
@@ -268,25 +268,25 @@ class Generator:
         most_sensitive: sensitivity up to which a job may be spread (sigma).
     """
 
-    demand: Demand
+    demand: HopsDemand
     speeds: NodeSpeeds
-    limits: Limits
+    limits: ClusterLimits
     shapes: frozenset[Shape]
     neighbours: Neighbours
     most_sensitive: float
 
-    def on(self, room: Room) -> Generated:
+    def on(self, room: Room) -> IdleConfigurations:
         """Return the configurations on what is idle."""
         demand, by_node = self.demand, self.neighbours is Neighbours.ID
         classes = classes_of(room, demand.needs, self.speeds, by_node=by_node)
         catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
-        return Generated(classes, catalogue, segments)
+        return IdleConfigurations(classes, catalogue, segments)
 
 
 def generator_of(
-    demand: Demand,
-    layout: Layout,
+    demand: HopsDemand,
+    layout: ClusterLayout,
     shapes: frozenset[Shape],
     neighbours: Neighbours,
     *,
@@ -337,7 +337,7 @@ class JobOptions:
 
 
 def options_of(
-    generator: Generator, generated: Generated, jobs: Ints, own: Ints, own_speed: Floats
+    generator: Generator, generated: IdleConfigurations, jobs: Ints, own: Ints, own_speed: Floats
 ) -> JobOptions:
     """Return what each job could get.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.free import PerGpu
-from hetsched_core.policies.hops.room import Layout
+from hetsched_core.policies.hops.room import ClusterLayout
 from hetsched_core.types import Job, JobView, Speeds, SpeedTable
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ MOST_SENSITIVE = 1e3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class HopsDemand:
     """What J jobs ask for: K kinds, P profiles, D needs, U wants (GPU counts) in all.
 
     Attributes:
@@ -73,7 +73,7 @@ class Demand:
         total = (weight * self.sensitivity[self.profile]).sum(axis=1)
         return np.asarray(total / np.maximum(weight.sum(axis=1), 1))
 
-    def accepts(self, job: int, nodes: Ints, gpus: Ints, layout: Layout) -> bool:
+    def accepts(self, job: int, nodes: Ints, gpus: Ints, layout: ClusterLayout) -> bool:
         """Whether a job may have so many GPUs of these nodes."""
         kind = self.kind[job]
         own = self.want[self.want_from[kind] : self.want_from[kind + 1]]
@@ -83,8 +83,8 @@ class Demand:
 
 
 def demand_of(
-    views: Sequence[JobView], speeds: Speeds, layout: Layout, *, only_profiled: bool
-) -> Demand:
+    views: Sequence[JobView], speeds: Speeds, layout: ClusterLayout, *, only_profiled: bool
+) -> HopsDemand:
     """Return what the jobs ask for.
 
     Args:
@@ -110,7 +110,7 @@ def demand_of(
     for at, job in enumerate(firsts):
         if job.gpu_types is not None:
             types[at] &= [t in job.gpu_types for t in layout.gpu_types]
-    return Demand(
+    return HopsDemand(
         kind=kind,
         tables=tables,
         needs=tuple(needs),

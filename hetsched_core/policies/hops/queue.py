@@ -180,7 +180,7 @@ def sensitivity_adjustment(
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class HopsNotes:
     """What is written down for the next plan: JSON values only, and nothing that it needs.
 
     Attributes:
@@ -202,7 +202,7 @@ class Notes:
     active: int = 0
 
     @classmethod
-    def read(cls, memory: Mapping[str, object]) -> Notes:
+    def read(cls, memory: Mapping[str, object]) -> HopsNotes:
         """Return what `write` wrote; empty notes where there is nothing that can be read."""
         if memory.get("version") != NOTES_VERSION:
             return cls()
@@ -216,7 +216,7 @@ class Notes:
             {"version": NOTES_VERSION} | kept | {"profiled": [list(each) for each in self.profiled]}
         )
 
-    def counted(self, now: float, active: int) -> Notes:
+    def counted(self, now: float, active: int) -> HopsNotes:
         """Return the notes at `now`, when so many jobs are active."""
         job_s = self.job_s + self.active * max(0.0, now - self.at_s)
         since_s = self.since_s
@@ -226,7 +226,7 @@ class Notes:
 
     def with_run_times(
         self, run_s: Mapping[str, float], settled: Iterable[str], active: Container[str]
-    ) -> Notes:
+    ) -> HopsNotes:
         """Return the notes with the run times of `settled` jobs, and of none that is not active."""
         noted = {job: time for job, time in self.expected_run_s.items() if job in active}
         noted |= {job: run_s[job] for job in settled if job in run_s}

@@ -29,7 +29,7 @@ _SLACK = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class ClusterLayout:
     """A cluster's N nodes on H hosts as columns.
 
     A pool is where a distributed configuration looks for nodes: a topology group of one GPU type.
@@ -60,7 +60,7 @@ class Layout:
 
 
 @lru_cache(maxsize=16)
-def layout_of(cluster: Cluster, groups: bool) -> Layout:
+def layout_of(cluster: Cluster, groups: bool) -> ClusterLayout:
     """Return the columns of a cluster; without `groups`, all nodes of a type are one pool."""
     types = {name: at for at, name in enumerate(cluster.gpu_types)}
     type_of = [types[node.gpu_type] for node in cluster]
@@ -74,7 +74,7 @@ def layout_of(cluster: Cluster, groups: bool) -> Layout:
     for node, host in zip(cluster, host_of, strict=True):
         cpus[host] = max(cpus[host], node.cpus)
         memory_mb[host] = max(memory_mb[host], node.memory_mb)
-    return Layout(
+    return ClusterLayout(
         names=cluster.names,
         gpu_types=cluster.gpu_types,
         type_of=np.array(type_of, np.int64),
@@ -100,14 +100,14 @@ class Room:
         memory_mb: (H,) MiB.
     """
 
-    layout: Layout
+    layout: ClusterLayout
     gpus: Ints
     open: Bools
     cpus: Floats
     memory_mb: Floats
 
     @classmethod
-    def healthy(cls, layout: Layout) -> Room:
+    def healthy(cls, layout: ClusterLayout) -> Room:
         """Return the whole cluster, idle and open."""
         return cls(
             layout,
@@ -118,7 +118,7 @@ class Room:
         )
 
     @classmethod
-    def of(cls, snapshot: Snapshot, layout: Layout) -> Room:
+    def of(cls, snapshot: Snapshot, layout: ClusterLayout) -> Room:
         """Return what managed jobs may use altogether, running ones included."""
         room = cls.healthy(layout)
         for at, view in enumerate(snapshot.node_views()):
@@ -185,7 +185,7 @@ class Room:
 
 
 @lru_cache(maxsize=1 << 10)
-def _may_use(layout: Layout, nodes: frozenset[str] | None, closed: frozenset[str]) -> Bools:
+def _may_use(layout: ClusterLayout, nodes: frozenset[str] | None, closed: frozenset[str]) -> Bools:
     """(N,) whether each node is one of these and not closed."""
     return np.array(
         [(nodes is None or name in nodes) and name not in closed for name in layout.names], np.bool_
@@ -220,7 +220,7 @@ class NodeSpeeds:
     level: Ints
 
 
-def node_speeds(tables: Sequence[SpeedTable], layout: Layout, step: float) -> NodeSpeeds:
+def node_speeds(tables: Sequence[SpeedTable], layout: ClusterLayout, step: float) -> NodeSpeeds:
     """Return how fast single nodes are, and sort them into levels.
 
     Args:
@@ -245,7 +245,7 @@ def node_speeds(tables: Sequence[SpeedTable], layout: Layout, step: float) -> No
 
 
 @lru_cache(maxsize=512)
-def _factors(table: SpeedTable, layout: Layout) -> Floats:
+def _factors(table: SpeedTable, layout: ClusterLayout) -> Floats:
     return np.array([table.node_factor.get(name, 1.0) for name in layout.names])
 
 
@@ -343,7 +343,7 @@ def classes_of(
     )
 
 
-def _labels(layout: Layout, room: Room, speeds: NodeSpeeds, first: Ints) -> tuple[str, ...]:
+def _labels(layout: ClusterLayout, room: Room, speeds: NodeSpeeds, first: Ints) -> tuple[str, ...]:
     """Name each class after one of its nodes: `v100 x8`, and what tells it from others."""
     labels: dict[str, None] = {}
     levels = speeds.level.max(initial=0) > 0

@@ -23,7 +23,7 @@ from hetsched_core.policies.hops.configurations import JobOptions, generator_of
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
-    Notes,
+    HopsNotes,
     known_run_times,
     priorities_of,
     sensitivity_adjustment,
@@ -31,7 +31,7 @@ from hetsched_core.policies.hops.queue import (
     weights_of,
 )
 from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
-from hetsched_core.policies.hops.solve import Outcome, SolverInput, plan_once, take
+from hetsched_core.policies.hops.solve import SolverInput, SolverOutput, plan_once, take
 from hetsched_core.policies.job_size import run_times
 from hetsched_core.types import (
     Configuration,
@@ -97,9 +97,11 @@ class HopsRound:
             most_sensitive=policy.sensitivity,
             speed_step=policy.speed_step,
         )
-        self._notes = Notes.read(snapshot.previous.memory).counted(snapshot.now, len(snapshot.jobs))
+        self._notes = HopsNotes.read(snapshot.previous.memory).counted(
+            snapshot.now, len(snapshot.jobs)
+        )
         self._placed: dict[int, Configuration] = {}
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[SolverOutput] = []
         self._queue: Ints = np.zeros(0, np.int64)
         self._window: Ints = self._queue
 
@@ -360,7 +362,7 @@ class HopsRound:
         shut = why_no_nodes(snapshot, view.job)
         return NO_ROOM if shut is None else _SHUT[shut]
 
-    def _new_notes(self) -> Notes:
+    def _new_notes(self) -> HopsNotes:
         prices = self._outcomes[0].prices if self._new_round and self._outcomes else {}
         return replace(self._notes, prices=prices) if prices else self._notes
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
-    Options,
+    OptionColumns,
     ProblemError,
     assign_nodes,
     choose,
@@ -31,7 +31,7 @@ from hetsched_core.policies.hops.configurations import (
     JobOptions,
     options_of,
 )
-from hetsched_core.policies.hops.demand import Demand
+from hetsched_core.policies.hops.demand import HopsDemand
 from hetsched_core.policies.hops.room import Classes, Room
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class SolverInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SolverOutput:
     """Where jobs go: job -> nodes and GPUs; and how that was found.
 
     `bound` is what no plan could exceed; None where jobs were served in turn alone.
@@ -90,7 +90,7 @@ def plan_once(
     prices: Mapping[str, float],
     *,
     strict: bool,
-) -> Outcome:
+) -> SolverOutput:
     """Choose configurations and nodes for some jobs on what is free.
 
     Args:
@@ -104,7 +104,7 @@ def plan_once(
     task = _Task.of(setting, jobs, room)
     best = task.best(weights)
     head = 0 if strict else jobs_that_count(best, setting.gap)
-    outcome = Outcome(bound=None if strict else 0.0)
+    outcome = SolverOutput(bound=None if strict else 0.0)
     if head:
         outcome = task.programme(head, weights, prices)
     if head < len(jobs):
@@ -112,7 +112,7 @@ def plan_once(
         take(left, setting.generator.demand, outcome.placed)
         in_turn = _Task.of(setting, jobs[head:], left).in_turn(weights[head:])
         tail = float(best[head:].sum()) if outcome.bound is not None else 0.0
-        outcome = Outcome(
+        outcome = SolverOutput(
             placed={**outcome.placed, **in_turn.placed},
             objective=outcome.objective + in_turn.objective,
             bound=None if outcome.bound is None else outcome.bound + tail,
@@ -173,12 +173,12 @@ class _Task:
         np.maximum.at(best, self.options.job, self.worth * weights[self.options.job])
         return best
 
-    def programme(self, head: int, weights: Floats, prices: Mapping[str, float]) -> Outcome:
+    def programme(self, head: int, weights: Floats, prices: Mapping[str, float]) -> SolverOutput:
         """Choose for the first `head` jobs by the integer programme."""
         problem = self._problem(head, weights)
         labels = self.classes.nodes.label
         choice = choose(problem, gap=self.setting.gap, prices=_warm_prices(labels, prices))
-        return Outcome(
+        return SolverOutput(
             placed=self._nodes(problem, choice.option),
             objective=choice.objective,
             bound=choice.bound,
@@ -187,12 +187,12 @@ class _Task:
             prices=dict(zip(labels, choice.prices.tolist(), strict=True)),
         )
 
-    def in_turn(self, weights: Floats) -> Outcome:
+    def in_turn(self, weights: Floats) -> SolverOutput:
         """Give each job its best configuration that is still free, in queue order."""
         problem = self._problem(len(self.jobs), np.ones(len(self.jobs)))
         option = choose_in_order(problem)
         placed = option >= 0
-        return Outcome(
+        return SolverOutput(
             placed=self._nodes(problem, option),
             objective=float((weights[placed] * problem.options.value[option[placed]]).sum()),
             method=f"{len(self.jobs)} in turn",
@@ -204,7 +204,7 @@ class _Task:
         pieces = options.pieces[: options.piece_from[many]]
         return ChooseProblem(
             self.classes.nodes,
-            Options(
+            OptionColumns(
                 job=options.job[:many],
                 value=self.worth[:many] * weights[options.job[:many]],
                 starts=options.piece_from[: many + 1],
@@ -270,7 +270,7 @@ def _add_held(
     return catalogue.with_more(list(seen)), own
 
 
-def take(room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]) -> None:
+def take(room: Room, demand: HopsDemand, placed: Mapping[int, tuple[Ints, Ints]]) -> None:
     """Take what jobs were given."""
     if placed:
         needs = [demand.needs[k] for k in demand.need[demand.kind[list(placed)]]]
@@ -284,7 +284,7 @@ def take(room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]) ->
 
 
 def _drop_overdrawn(
-    room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]
+    room: Room, demand: HopsDemand, placed: Mapping[int, tuple[Ints, Ints]]
 ) -> dict[int, tuple[Ints, Ints]]:
     """Leave out jobs for which CPUs or memory are too few, the last in the queue first."""
     left, kept = room.copy(), {}

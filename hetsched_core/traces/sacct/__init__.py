@@ -4,7 +4,7 @@
 becomes of each of its oddities, is described in `docs/formats/sacct.md`.
 """
 
-from hetsched_core.traces.sacct.allocation import Allocation, Doubt, GpuCounts, JobState
+from hetsched_core.traces.sacct.allocation import Doubt, GpuCounts, LoggedAllocation, LoggedState
 from hetsched_core.traces.sacct.clock import parse_zone
 from hetsched_core.traces.sacct.fields import FieldError, JobId, expand_nodes, parse_job_id
 from hetsched_core.traces.sacct.layout import EXPORT, parse_fields
@@ -13,26 +13,26 @@ from hetsched_core.traces.sacct.report import (
     DoubtCount,
     Flaw,
     FlawCount,
-    Form,
     ReadReport,
+    SacctFormat,
     Unusable,
 )
 from hetsched_core.traces.sacct.runs import JobRuns, link_runs
 
 __all__ = [
     "EXPORT",
-    "Allocation",
     "Doubt",
     "DoubtCount",
     "FieldError",
     "Flaw",
     "FlawCount",
-    "Form",
     "GpuCounts",
     "JobId",
     "JobRuns",
-    "JobState",
+    "LoggedAllocation",
+    "LoggedState",
     "ReadReport",
+    "SacctFormat",
     "SacctLog",
     "SacctOptions",
     "Unusable",

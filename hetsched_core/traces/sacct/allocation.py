@@ -9,7 +9,7 @@ GpuCounts = tuple[tuple[str | None, int], ...]
 """(GPU type, number of GPUs) pairs; the type is None where the log does not name one."""
 
 
-class JobState(StrEnum):
+class LoggedState(StrEnum):
     """State of a job in accounting, in Slurm's own words (sacct(1), "JOB STATE CODES").
 
     REQUEUED ends a run whose End is the time of the requeue call, not the time when the GPUs were
@@ -44,12 +44,12 @@ class JobState(StrEnum):
 
 _OPEN = frozenset(
     {
-        JobState.PENDING,
-        JobState.RUNNING,
-        JobState.SUSPENDED,
-        JobState.CONFIGURING,
-        JobState.COMPLETING,
-        JobState.UNKNOWN,
+        LoggedState.PENDING,
+        LoggedState.RUNNING,
+        LoggedState.SUSPENDED,
+        LoggedState.CONFIGURING,
+        LoggedState.COMPLETING,
+        LoggedState.UNKNOWN,
     }
 )
 
@@ -70,7 +70,7 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class LoggedAllocation:
     """GPUs that one run of one job held.
 
     Times are seconds UTC since the epoch, durations seconds, memory MiB of the whole job. What
@@ -101,7 +101,7 @@ class Allocation:
     user: str
     account: str
     partition: str
-    state: JobState
+    state: LoggedState
     submit_s: float
     eligible_s: float | None
     start_s: float

@@ -42,7 +42,7 @@ def parse_zone(name: str) -> ZoneInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledTimes:
     """Times of a run; `certain` is False where others would hold together as well."""
 
     submit_s: float | None
@@ -52,7 +52,7 @@ class Settled:
     certain: bool
 
 
-class Clock:
+class SacctClock:
     """Reads times in one zone.
 
     A local time that a clock change repeats has two candidates; one that it skips does not exist
@@ -152,7 +152,7 @@ class Clock:
         start: str,
         end: str,
         span_s: float | None,
-    ) -> Settled:
+    ) -> SettledTimes:
         """Return the times of a run near a clock change, chosen so that they hold together.
 
         Args:
@@ -175,11 +175,11 @@ class Clock:
         if not runs:
             runs = [(b, s, e) for s, e in pairs for b in submits]
         if not runs:
-            return Settled(None, None, None, None, certain=False)
+            return SettledTimes(None, None, None, None, certain=False)
         submit_s, start_s, end_s = runs[0]
         eligibles = self.candidates(eligible)
         eligibles = tuple(t for t in eligibles if submit_s <= t <= start_s) or eligibles
-        return Settled(
+        return SettledTimes(
             submit_s,
             eligibles[0] if eligibles else None,
             start_s,

@@ -16,7 +16,7 @@ from math import prod
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.allocation import GpuCounts, JobState
+from hetsched_core.traces.sacct.allocation import GpuCounts, LoggedState
 from hetsched_core.traces.sacct.report import Flaw
 
 MAX_NODES = 65_536
@@ -76,12 +76,17 @@ def parse_job_id(text: str) -> JobId:
 
 # States -------------------------------------------------------------------------------------------
 
-_STATES = {str(state): state for state in JobState}
+_STATES = {str(state): state for state in LoggedState}
 # What a state is combined with: JSON shows both, text only the flag.
-_FLAGS = (JobState.COMPLETING, JobState.CONFIGURING, JobState.RESIZING, JobState.REQUEUED)
+_FLAGS = (
+    LoggedState.COMPLETING,
+    LoggedState.CONFIGURING,
+    LoggedState.RESIZING,
+    LoggedState.REQUEUED,
+)
 
 
-def parse_state(text: str) -> JobState:
+def parse_state(text: str) -> LoggedState:
     """Return the state; a word that Slurm did not have when this was written is UNKNOWN.
 
     Raises:
@@ -91,13 +96,13 @@ def parse_state(text: str) -> JobState:
     if state is not None:
         return state
     if text.startswith("CANCELLED by "):
-        return JobState.CANCELLED
+        return LoggedState.CANCELLED
     if text.endswith("+"):
         raise FieldError(
             Flaw.STATE,
             f"{quote(text)} is cut to the width of a column; export with sacct --parsable2",
         )
-    return JobState.UNKNOWN
+    return LoggedState.UNKNOWN
 
 
 def combine_states(words: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.allocation import Allocation
+from hetsched_core.traces.sacct.allocation import LoggedAllocation
 from hetsched_core.traces.sacct.clock import NO_VALUE
 from hetsched_core.traces.sacct.fields import (
     FieldError,
@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 """A JSON object; what is in it is checked where it is read."""
 
 
-def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[Allocation]:
+def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[LoggedAllocation]:
     """Yield the GPU allocations of a JSON log and count every record of it, one at a time.
 
     Args:
@@ -68,7 +68,7 @@ def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[Allocation
         )
 
 
-def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocation | None:
+def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedAllocation | None:
     if not isinstance(record, dict):
         raise FieldError(Flaw.RECORD, f"is {quote(str(record))} and no object")
     time = _object(record, "time")
@@ -100,7 +100,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
     state = parse_state(state_text)
     nodes = node_lists.expand(node_list)
     requested = _tres(_object(record, "tres").get("requested"))
-    return Allocation(
+    return LoggedAllocation(
         job_id=_displayed_id(record, job_id),
         job_id_raw=str(job_id),
         name=_text(record, "name"),

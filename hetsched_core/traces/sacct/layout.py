@@ -86,7 +86,7 @@ _RULE = re.compile(r"[- ]*-[- ]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SacctLayout:
     """What every line of a log looks like.
 
     Attributes:
@@ -136,7 +136,7 @@ def parse_fields(text: str) -> tuple[str, ...]:
 
 def find_layout(
     where: str, sample: Sequence[str], fields: tuple[str, ...] | None, delimiter: str | None
-) -> Layout:
+) -> SacctLayout:
     """Work out the layout of a log from its first lines.
 
     Args:
@@ -159,7 +159,7 @@ def find_layout(
                 f"{where} is a header, {quote(first)}, and names other columns than "
                 "--sacct-fields; leave --sacct-fields out"
             )
-        layout = Layout(names, header.delimiter, header.trailing)
+        layout = SacctLayout(names, header.delimiter, header.trailing)
     elif fields is not None:
         layout = _fit_fields(where, sample, fields, delimiter)
     else:
@@ -245,7 +245,7 @@ def _same_names(fields: tuple[str, ...], names: tuple[str, ...]) -> bool:
 
 def _fit_fields(
     where: str, sample: Sequence[str], fields: tuple[str, ...], delimiter: str | None
-) -> Layout:
+) -> SacctLayout:
     """Find the delimiter with which lines have as many fields as were named."""
     open_ended = fields[-1:] == (REST,)
     names = tuple(name.casefold() for name in (fields[:-1] if open_ended else fields))
@@ -256,11 +256,11 @@ def _fit_fields(
             continue
         if open_ended and usual + 1 >= len(names):
             rest = usual + 1 - len(names)
-            return Layout(names + (IGNORED,) * rest, candidate, False)
+            return SacctLayout(names + (IGNORED,) * rest, candidate, False)
         if usual + 1 == len(names):
-            return Layout(names, candidate, False)
+            return SacctLayout(names, candidate, False)
         if usual == len(names) and any(line.endswith(candidate) for line in sample):
-            return Layout(names, candidate, True)
+            return SacctLayout(names, candidate, True)
     found = ", ".join(
         f"{sample[0].count(candidate) + 1} with {candidate!r}"
         for candidate in ((delimiter,) if delimiter is not None else _candidates(sample[0]))
@@ -292,7 +292,7 @@ _MOST_WAYS = 256
 
 def repair(
     cells: Sequence[str],
-    layout: Layout,
+    layout: SacctLayout,
     check: Callable[[Sequence[str]], None],
     read_columns: frozenset[int],
 ) -> list[str] | None:
@@ -322,7 +322,7 @@ def repair(
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _join(cells: Sequence[str], layout: Layout, widened: tuple[int, ...]) -> list[str]:
+def _join(cells: Sequence[str], layout: SacctLayout, widened: tuple[int, ...]) -> list[str]:
     """Return the row in which each column takes one field, and one more each time it is widened."""
     row = []
     at = 0

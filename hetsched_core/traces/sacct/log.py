@@ -13,10 +13,10 @@ from typing import IO, Protocol, cast
 from zoneinfo import ZoneInfo
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.allocation import Allocation
-from hetsched_core.traces.sacct.clock import Clock
+from hetsched_core.traces.sacct.allocation import LoggedAllocation
+from hetsched_core.traces.sacct.clock import SacctClock
 from hetsched_core.traces.sacct.json_records import read_json
-from hetsched_core.traces.sacct.report import Form, ReadReport, Tally, Unusable
+from hetsched_core.traces.sacct.report import ReadReport, SacctFormat, Tally, Unusable
 from hetsched_core.traces.sacct.text import CHUNK, read_text
 
 _GZIP = b"\x1f\x8b"
@@ -45,7 +45,7 @@ class Readable(Protocol):
         """Return up to so many of the next bytes, none at the end."""
 
 
-class SacctLog(Iterator[Allocation]):
+class SacctLog(Iterator[LoggedAllocation]):
     """The GPU allocations of one log, in its order, and a report on every line of it.
 
     Iterating reads the log, once. `report` counts what has been read so far; it is complete when
@@ -55,10 +55,10 @@ class SacctLog(Iterator[Allocation]):
     def __init__(self, source: Path | Readable, options: SacctOptions, tally: Tally) -> None:
         self._tally = tally
         self._zone_given = options.zone is not None
-        self._clock = Clock(options.zone or UTC)
+        self._clock = SacctClock(options.zone or UTC)
         self._allocations = self._read(source, options)
 
-    def __next__(self) -> Allocation:
+    def __next__(self) -> LoggedAllocation:
         return next(self._allocations)
 
     @property
@@ -66,7 +66,7 @@ class SacctLog(Iterator[Allocation]):
         """What became of the lines read so far."""
         return self._tally.report(zone_missing=self._clock.naive and not self._zone_given)
 
-    def _read(self, source: Path | Readable, options: SacctOptions) -> Iterator[Allocation]:
+    def _read(self, source: Path | Readable, options: SacctOptions) -> Iterator[LoggedAllocation]:
         tally = self._tally
         with ExitStack() as stack:
             if isinstance(source, Path):
@@ -89,7 +89,7 @@ class SacctLog(Iterator[Allocation]):
                     "that sacct writes, as it is or compressed with gzip"
                 )
             if stream.head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
-                tally.form = Form.JSON
+                tally.form = SacctFormat.JSON
                 yield from read_json(stream.read, tally)
             else:
                 yield from read_text(

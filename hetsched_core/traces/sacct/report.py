@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hetsched_core.traces.sacct.allocation import Allocation, Doubt
+from hetsched_core.traces.sacct.allocation import Doubt, LoggedAllocation
 
 EXAMPLES = 3
 """How many examples of each flaw and doubt a report keeps."""
 
 
-class Form(StrEnum):
+class SacctFormat(StrEnum):
     """The two forms of accounting output; the value is the word for one entry of it."""
 
     TEXT = "line"
@@ -43,7 +43,7 @@ class Flaw(StrEnum):
 class Unusable:
     """One line that cannot be used, and why; `message` quotes the value at fault."""
 
-    form: Form
+    form: SacctFormat
     line: int
     flaw: Flaw
     message: str
@@ -84,7 +84,7 @@ class ReadReport:
     """
 
     source: str
-    form: Form
+    form: SacctFormat
     lines: int
     headers: int
     blank: int
@@ -114,7 +114,7 @@ class Tally:
 
     def __init__(self, source: str, on_unusable: Callable[[Unusable], None] | None) -> None:
         self.source = source
-        self.form = Form.TEXT
+        self.form = SacctFormat.TEXT
         self.lines = self.headers = self.blank = self.steps = 0
         self.never_started = self.no_gpu = self.used = self.unusable = 0
         self.complete = False
@@ -123,7 +123,7 @@ class Tally:
         self._flaws: dict[Flaw, list[Unusable]] = {}
         self._doubts: dict[Doubt, list[int]] = {}
 
-    def use(self, allocation: Allocation) -> None:
+    def use(self, allocation: LoggedAllocation) -> None:
         """Count a line that became an allocation."""
         self.used += 1
         for doubt in allocation.doubts:

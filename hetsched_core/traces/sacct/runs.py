@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hetsched_core.traces.sacct.allocation import Allocation, Doubt, JobState
+from hetsched_core.traces.sacct.allocation import Doubt, LoggedAllocation, LoggedState
 from hetsched_core.traces.sacct.fields import FieldError
 from hetsched_core.traces.sacct.report import Flaw
 
@@ -42,7 +42,7 @@ def credible_end(
 
 
 def find_doubts(
-    state: JobState,
+    state: LoggedState,
     start_s: float,
     end_s: float | None,
     elapsed_s: float | None,
@@ -50,7 +50,7 @@ def find_doubts(
     time_limit_s: float | None,
 ) -> tuple[Doubt, ...]:
     """Return what is not certain about a run."""
-    if state is JobState.COMPLETED and end_s is not None:
+    if state is LoggedState.COMPLETED and end_s is not None:
         # What nearly every row is.
         if elapsed_s is None or abs(end_s - start_s - elapsed_s) < _TOLERANCE_S:
             return _NO_DOUBT
@@ -67,14 +67,14 @@ def find_doubts(
 
 
 def _doubts_of_state(
-    state: JobState, end_s: float | None, elapsed_s: float | None, time_limit_s: float | None
+    state: LoggedState, end_s: float | None, elapsed_s: float | None, time_limit_s: float | None
 ) -> list[Doubt]:
     doubts = []
-    if state is JobState.UNKNOWN:
+    if state is LoggedState.UNKNOWN:
         doubts.append(Doubt.UNKNOWN_STATE)
-    elif state.is_final is (end_s is None) or state is JobState.PENDING:
+    elif state.is_final is (end_s is None) or state is LoggedState.PENDING:
         doubts.append(Doubt.STATE)
-    if state is JobState.REQUEUED:
+    if state is LoggedState.REQUEUED:
         doubts.append(Doubt.REQUEUE)
     if end_s is None:
         doubts.append(Doubt.STILL_RUNNING)
@@ -101,11 +101,11 @@ class JobRuns:
 
     job_id: str
     reuse: int
-    runs: tuple[Allocation, ...]
-    repeated: tuple[Allocation, ...]
+    runs: tuple[LoggedAllocation, ...]
+    repeated: tuple[LoggedAllocation, ...]
 
 
-def link_runs(allocations: Iterable[Allocation]) -> tuple[JobRuns, ...]:
+def link_runs(allocations: Iterable[LoggedAllocation]) -> tuple[JobRuns, ...]:
     """Put the runs of each job together, in order of the jobs' first submission.
 
     Rows belong together by the raw job id; they are one job as long as user and name stay the same
@@ -115,7 +115,7 @@ def link_runs(allocations: Iterable[Allocation]) -> tuple[JobRuns, ...]:
     All allocations are held in memory. A job whose first run has `restarts` above 0 lost the
     earlier ones, as in an export without --duplicates: its Submit is the last requeue's.
     """
-    by_id: dict[str, list[Allocation]] = {}
+    by_id: dict[str, list[LoggedAllocation]] = {}
     for allocation in allocations:
         by_id.setdefault(allocation.job_id_raw or allocation.job_id, []).append(allocation)
     jobs = []
@@ -126,11 +126,11 @@ def link_runs(allocations: Iterable[Allocation]) -> tuple[JobRuns, ...]:
     return tuple(jobs)
 
 
-def _split(rows: list[Allocation]) -> list[JobRuns]:
+def _split(rows: list[LoggedAllocation]) -> list[JobRuns]:
     """Return the jobs that one id stood for, one after the other."""
     jobs: list[JobRuns] = []
-    runs: list[Allocation] = []
-    repeated: list[Allocation] = []
+    runs: list[LoggedAllocation] = []
+    repeated: list[LoggedAllocation] = []
     for row in rows:
         if runs and _is_same_run(runs[-1], row):
             # The later export knows more: it has the end.
@@ -146,30 +146,32 @@ def _split(rows: list[Allocation]) -> list[JobRuns]:
     return jobs
 
 
-def _job(runs: list[Allocation], reuse: int, repeated: list[Allocation] | None = None) -> JobRuns:
+def _job(
+    runs: list[LoggedAllocation], reuse: int, repeated: list[LoggedAllocation] | None = None
+) -> JobRuns:
     return JobRuns(runs[0].job_id, reuse, tuple(runs), tuple(repeated or ()))
 
 
-def _is_same_run(first: Allocation, second: Allocation) -> bool:
+def _is_same_run(first: LoggedAllocation, second: LoggedAllocation) -> bool:
     return (
         first.start_s == second.start_s
         and first.submit_s == second.submit_s
         and first.restarts == second.restarts
-        and JobState.RESIZING not in (first.state, second.state)
+        and LoggedState.RESIZING not in (first.state, second.state)
     )
 
 
-def _continues(earlier: Allocation, later: Allocation) -> bool:
+def _continues(earlier: LoggedAllocation, later: LoggedAllocation) -> bool:
     if (earlier.user, earlier.name) != (later.user, later.name):
         return False
     if earlier.restarts is None or later.restarts is None:
         return True
-    if earlier.state is JobState.RESIZING:
+    if earlier.state is LoggedState.RESIZING:
         return later.restarts >= earlier.restarts
     return later.restarts > earlier.restarts
 
 
-def _mark_runaways(rows: list[Allocation]) -> list[Allocation]:
+def _mark_runaways(rows: list[LoggedAllocation]) -> list[LoggedAllocation]:
     """Mark rows without an end that cannot be running, for the id ran again later."""
     last_start_s = rows[-1].start_s
     return [

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.allocation import Allocation, Doubt, GpuCounts, JobState
-from hetsched_core.traces.sacct.clock import NO_VALUE, Clock
+from hetsched_core.traces.sacct.allocation import Doubt, GpuCounts, LoggedAllocation, LoggedState
+from hetsched_core.traces.sacct.clock import NO_VALUE, SacctClock
 from hetsched_core.traces.sacct.fields import (
     FieldError,
     NodeLists,
@@ -23,7 +23,7 @@ from hetsched_core.traces.sacct.fields import (
     parse_tres,
     quote,
 )
-from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, Layout, find_layout, repair
+from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, SacctLayout, find_layout, repair
 from hetsched_core.traces.sacct.report import Flaw, Tally
 from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
 
@@ -46,10 +46,10 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
     "JobID": (("JobID", "JobIDRaw"), parse_job_id),
     "JobIDRaw": (("JobIDRaw", "JobID"), parse_job_id),
     "State": (("State",), parse_state),
-    "Submit": (("Submit",), Clock.read),
-    "Eligible": (("Eligible",), Clock.read),
-    "Start": (("Start",), Clock.read),
-    "End": (("End",), Clock.read),
+    "Submit": (("Submit",), SacctClock.read),
+    "Eligible": (("Eligible",), SacctClock.read),
+    "Start": (("Start",), SacctClock.read),
+    "End": (("End",), SacctClock.read),
     "ElapsedRaw": (("ElapsedRaw",), parse_number),
     "Elapsed": (("Elapsed",), parse_duration),
     "Suspended": (("Suspended",), parse_duration),
@@ -79,10 +79,10 @@ values; None for text."""
 def read_text(
     read: Callable[[int], bytes],
     tally: Tally,
-    clock: Clock,
+    clock: SacctClock,
     fields: tuple[str, ...] | None,
     delimiter: str | None,
-) -> Iterator[Allocation]:
+) -> Iterator[LoggedAllocation]:
     """Yield the GPU allocations of a text log and count every line of it.
 
     Args:
@@ -135,7 +135,7 @@ def split_lines(read: Callable[[int], bytes]) -> Iterator[tuple[list[bytes], boo
 
 def _find_layout(
     where: str, lines: list[bytes], fields: tuple[str, ...] | None, delimiter: str | None
-) -> Layout:
+) -> SacctLayout:
     if lines[0] == OVERLONG:
         raise InputError(
             f"{where} is longer than {MAX_LINE} bytes: no output of sacct; export it with: {EXPORT}"
@@ -156,7 +156,7 @@ class _Rows:
     column that the log does not have refers to.
     """
 
-    def __init__(self, layout: Layout, clock: Clock, tally: Tally) -> None:
+    def __init__(self, layout: SacctLayout, clock: SacctClock, tally: Tally) -> None:
         self._layout = layout
         self._clock = clock
         self._tally = tally
@@ -165,13 +165,13 @@ class _Rows:
         absent = len(layout.names)
         # What is checked column by column, where a row as a whole does not make sense.
         self._checks = tuple(
-            (name, self._at[name], clock.read if parse is Clock.read else parse)
+            (name, self._at[name], clock.read if parse is SacctClock.read else parse)
             for name, (_, parse) in _COLUMNS.items()
             if parse is not None and self._at[name] != absent
         )
         self._read_columns = frozenset(self._at.values()) - {absent}
 
-    def read(self, batch: list[bytes], complete: bool) -> Iterator[Allocation]:
+    def read(self, batch: list[bytes], complete: bool) -> Iterator[LoggedAllocation]:
         """Yield the allocations among some lines; the last line may not be complete."""
         tally, layout = self._tally, self._layout
         delimiter, delimiters = layout.delimiter.encode(), layout.delimiters
@@ -202,7 +202,7 @@ class _Rows:
         tally.lines = number
         tally.steps += steps
 
-    def _odd_line(self, line: bytes, complete: bool) -> Allocation | None:
+    def _odd_line(self, line: bytes, complete: bool) -> LoggedAllocation | None:
         """Count a line that has not as many fields as there are columns, or mend it."""
         tally, layout = self._tally, self._layout
         if line == OVERLONG:
@@ -243,12 +243,12 @@ class _Rows:
         """Raise FieldError, with the name of the column, for the first value that does not fit."""
         for name, at, parse in self._checks:
             try:
-                if parse(row[at]) is JobState.UNKNOWN:
+                if parse(row[at]) is LoggedState.UNKNOWN:
                     raise FieldError(Flaw.STATE, f"{quote(row[at])} is no known state")
             except FieldError as error:
                 raise FieldError(error.flaw, f"{name}: {error}") from None
 
-    def _row(self, row: list[str], doubts: tuple[Doubt, ...]) -> Allocation | None:
+    def _row(self, row: list[str], doubts: tuple[Doubt, ...]) -> LoggedAllocation | None:
         """Count a row; return the allocation that it is."""
         tally, at = self._tally, self._at
         try:
@@ -295,7 +295,7 @@ class _Rows:
 
     def _allocation(
         self, row: list[str], gpus: GpuCounts, tres: Tres, doubts: tuple[Doubt, ...]
-    ) -> Allocation:
+    ) -> LoggedAllocation:
         clock, at = self._clock, self._at
         seconds = parse_number(row[at["ElapsedRaw"]])
         elapsed_s = parse_duration(row[at["Elapsed"]]) if seconds is None else float(seconds)
@@ -325,7 +325,7 @@ class _Rows:
         requested = parse_tres(row[at["ReqTRES"]])
         n_nodes = len(nodes) or tres.nodes or parse_number(row[at["NNodes"]])
         cpus = tres.cpus or parse_number(row[at["AllocCPUS"]])
-        return Allocation(
+        return LoggedAllocation(
             job_id=row[at["JobID"]],
             job_id_raw=row[at["JobIDRaw"]],
             name=row[at["JobName"]],

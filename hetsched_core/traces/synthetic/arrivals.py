@@ -29,7 +29,7 @@ _NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ArrivalClock:
     """A clock that runs `ratio` times as fast at the busiest hour as at the quietest.
 
     Over a whole day it is as fast as a clock on the wall.
@@ -73,7 +73,7 @@ class Gaps:
         return np.where(first < short, short_mean, long_mean) * -np.log1p(-second)
 
 
-def fit_gaps(cv: float, mean_s: float, clock: Clock) -> Gaps:
+def fit_gaps(cv: float, mean_s: float, clock: ArrivalClock) -> Gaps:
     """Return the gaps with which submissions have this coefficient of variation.
 
     Args:
@@ -99,7 +99,7 @@ def fit_gaps(cv: float, mean_s: float, clock: Clock) -> Gaps:
     return Gaps.of_cv(float(own))
 
 
-def seen_cv(gaps: Gaps, mean_s: float, clock: Clock) -> float:
+def seen_cv(gaps: Gaps, mean_s: float, clock: ArrivalClock) -> float:
     """Return the coefficient of variation on the wall of gaps that pass on a clock."""
     # A submission finds the clock anywhere in its day with equal probability.
     busy = (np.arange(_PHASES) + 0.5) / _PHASES * DAY_S

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.throughput import ModelProfile
-from hetsched_core.traces.synthetic.arrivals import Clock, Gaps, fit_gaps
+from hetsched_core.traces.synthetic.arrivals import ArrivalClock, Gaps, fit_gaps
 from hetsched_core.traces.synthetic.choices import Choices, most_gpus
 from hetsched_core.traces.synthetic.options import SyntheticOptions
 from hetsched_core.traces.synthetic.sizes import Sizes, fit_sizes
@@ -125,7 +125,7 @@ class SyntheticWorkload:
     _streams: _Streams
     _sizes: Sizes
     _choices: Choices
-    _clock: Clock
+    _clock: ArrivalClock
     _gaps: Gaps
     _profiles: tuple[str, ...]
 
@@ -161,7 +161,7 @@ class SyntheticWorkload:
         else:
             span_s = gpu_s / (options.load * cluster.gpus)
         load = gpu_s / (span_s * cluster.gpus)
-        clock = Clock(options.day_night)
+        clock = ArrivalClock(options.day_night)
         cv = trace.arrival_cv if options.arrival_cv is None else options.arrival_cv
         pace = (options.jobs - 1) / span_s * SECONDS_PER_HOUR
         left_out = len(trace.gpu_classes) < len(options.trace.gpu_classes)

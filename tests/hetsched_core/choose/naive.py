@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose import ChooseProblem, JobPieces, NodeClasses, Options, assign_nodes
+from hetsched_core.choose import ChooseProblem, JobPieces, NodeClasses, OptionColumns, assign_nodes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ def problem_of(
             np.array([count for _, count in classes], np.int64),
             tuple(f"class {c}" for c in range(len(classes))),
         ),
-        Options(
+        OptionColumns(
             np.array([j for j, _, _ in options], np.int64),
             np.array([value for _, value, _ in options], np.float64),
             np.cumsum([0, *(len(pieces) for _, _, pieces in options)]),

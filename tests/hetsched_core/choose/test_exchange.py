@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose import ChooseProblem
 from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
-from hetsched_core.choose.prices import Priced, find_prices
+from hetsched_core.choose.prices import PriceLoopResult, find_prices
 from hetsched_core.kernels.exchange import MOST_NODES
 from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import best_value, placement_faults, small_problem
@@ -18,13 +18,13 @@ from tests.hetsched_core.choose.naive import best_value, placement_faults, small
 Ints = NDArray[np.int64]
 
 
-def parts_of(problem: ChooseProblem) -> tuple[Offers, Priced]:
+def parts_of(problem: ChooseProblem) -> tuple[Offers, PriceLoopResult]:
     offers = offers_of(problem)
     return offers, find_prices(offers)
 
 
 def better(
-    parts: tuple[Offers, Priced],
+    parts: tuple[Offers, PriceLoopResult],
     option: Ints,
     tried: NDArray[np.bool_] | None = None,
     enough: float = np.inf,
@@ -35,7 +35,7 @@ def better(
     return improve_by_exchange(offers, priced.slot, priced.best, option, tried, enough)
 
 
-def in_turn(parts: tuple[Offers, Priced]) -> Ints:
+def in_turn(parts: tuple[Offers, PriceLoopResult]) -> Ints:
     """What jobs take at the prices, one after another."""
     offers, priced = parts
     order = offers.widest_first(priced.choice, priced.best)

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.contract import CONTRACTS, Scenario, Trial, run_trial
 from hetsched_core.records.runlog import NodeRecord, RunEnd, RunLog, RunRecord
-from hetsched_core.simulate import KnownSpeeds, Settings
+from hetsched_core.simulate import KnownSpeeds, SimulationSettings
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -35,7 +35,7 @@ JOBS = (
     submission("wide", 10.0, (99,)),
 )
 SCENARIO = Scenario(
-    0, ExecutionModel.GANG, CLUSTER, JOBS, SPEEDS, KnownSpeeds(SPEEDS), Settings(), ()
+    0, ExecutionModel.GANG, CLUSTER, JOBS, SPEEDS, KnownSpeeds(SPEEDS), SimulationSettings(), ()
 )
 
 
@@ -208,7 +208,7 @@ def test_what_reaches_into_a_window_is_found(
 ) -> None:
     assert trial.log is not None
     windows = (Window(frozenset({"c"}), from_s, 100.0, "w"),)
-    scenario = replace(trial.scenario, settings=replace(Settings(), windows=windows))
+    scenario = replace(trial.scenario, settings=replace(SimulationSettings(), windows=windows))
     said = found(replace(trial, scenario=scenario, log=doctor(trial.log)), "windows")
     assert words in said
     assert bool(words) == bool(said)

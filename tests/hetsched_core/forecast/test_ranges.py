@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hetsched_core.forecast import Calibration, StartRange, judged
-from hetsched_core.forecast.judged import interval_score
+from hetsched_core.forecast import Calibration, StartRange, range_accuracy
+from hetsched_core.forecast.accuracy import interval_score
 
 
 @pytest.mark.parametrize(("bias", "drawn_sd"), [(1.0, 0.8), (1.0, 0.15), (1.6, 0.3), (0.6, 0.3)])
@@ -104,14 +104,14 @@ def test_the_interval_score_is_width_and_ten_times_what_lies_outside() -> None:
 
 
 def test_ranges_are_judged_beside_what_waits_were_before() -> None:
-    assert judged([]) is None
+    assert range_accuracy([]) is None
     pairs = []
     for number in range(30):
         at_s = 10_000.0 * number
         wait_s = 1000.0 + 100.0 * (number % 7)
         low_s, high_s = at_s + wait_s - 50, at_s + wait_s + (50 if number % 5 else -10)
         pairs.append((StartRange(at_s, low_s, high_s, low_s, high_s), at_s + wait_s))
-    found = judged(pairs)
+    found = range_accuracy(pairs)
     assert found is not None
     assert (found.ranges, found.inside) == (30, 0.8)
     assert found.median_width_s == pytest.approx(100.0)

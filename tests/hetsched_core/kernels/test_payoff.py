@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.kernels.payoff import Market, prices
-from hetsched_core.policies.hadar.queue import Limits, Nodes, Outcome, plan_queue
+from hetsched_core.policies.hadar.queue import Nodes, QueueOutcome, SearchLimits, plan_queue
 from tests.hetsched_core.kernels.naive_payoff import (
     best_vector,
     find,
@@ -67,7 +67,7 @@ def test_prices_rise_with_load_from_the_lowest_to_the_highest_and_by_equal_facto
     assert factors == pytest.approx([times ** (1 / capacity)] * capacity)
 
 
-def replay(nodes: Nodes, market: Market, queue: list[int], outcome: Outcome) -> float:
+def replay(nodes: Nodes, market: Market, queue: list[int], outcome: QueueOutcome) -> float:
     """Hold everybody against the naive best at its turn; return the payoffs of those chosen."""
     now, total = naive_nodes(nodes), 0.0
     rest = [job for job in queue if job not in outcome.chosen]
@@ -93,9 +93,11 @@ def replay(nodes: Nodes, market: Market, queue: list[int], outcome: Outcome) -> 
 
 
 @pytest.mark.parametrize("options", [{}, {"mixed": False}, {"mixed": False, "even": True}])
-@pytest.mark.parametrize("limits", [Limits(), Limits(states=1, beam=1), Limits(states=1, beam=4)])
+@pytest.mark.parametrize(
+    "limits", [SearchLimits(), SearchLimits(states=1, beam=1), SearchLimits(states=1, beam=4)]
+)
 def test_every_job_gets_the_placement_that_pays_it_most_when_its_turn_comes(
-    options: dict[str, bool], limits: Limits
+    options: dict[str, bool], limits: SearchLimits
 ) -> None:
     methods = set()
     for seed in range(150):
@@ -162,7 +164,7 @@ def test_a_narrow_beam_is_never_better_and_sometimes_worse_than_the_whole_progra
         rng = Random(seed)
         nodes, market = random_market(rng, 8, rng.randint(2, 4))
         best = plan_queue(nodes, market, range(8))
-        beam = plan_queue(nodes, market, range(8), Limits(states=1, beam=2))
+        beam = plan_queue(nodes, market, range(8), SearchLimits(states=1, beam=2))
         assert best.exact
         if beam.method != "lazy greedy":
             assert beam.payoff <= best.payoff + 1e-9
@@ -176,7 +178,7 @@ def test_the_greedy_serves_whoever_has_most_payoff_per_gpu_each_time() -> None:
         rng = Random(seed)
         nodes, market = random_market(rng, 10, rng.randint(2, 4))
         market.needs[:, :2] = 0.0
-        outcome = plan_queue(nodes, market, range(10), Limits(states=1, beam=1))
+        outcome = plan_queue(nodes, market, range(10), SearchLimits(states=1, beam=1))
         if outcome.method != "lazy greedy":
             continue
         seen += 1

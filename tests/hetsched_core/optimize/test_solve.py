@@ -18,7 +18,7 @@ from hetsched_core.optimize import (
     Program,
     ProgramError,
     SolverError,
-    Status,
+    SolverStatus,
     solve,
 )
 
@@ -55,7 +55,7 @@ def program(
 def test_a_linear_programme_has_its_textbook_optimum_and_prices(point: Point) -> None:
     # max 3x + 5y; x <= 4, 2y <= 12, 3x + 2y <= 18: (2, 6), 36, prices 0, 1.5, 1.
     found = solve(program([3, 5], [[1, 0], [0, 2], [3, 2]], [4, 12, 18]), point)
-    assert found.status is Status.OPTIMAL
+    assert found.status is SolverStatus.OPTIMAL
     assert found.x is not None
     assert found.row_duals is not None
     assert found.x == pytest.approx([2, 6], abs=1e-6)
@@ -95,7 +95,7 @@ def test_a_knapsack_equals_enumeration(case: tuple[list[int], list[list[int]], i
         for taken in itertools.product((0, 1), repeat=len(values))
         if (np.array(weights) @ taken <= room).all()
     )
-    assert found.status is Status.OPTIMAL
+    assert found.status is SolverStatus.OPTIMAL
     assert found.objective == pytest.approx(best)
     assert found.bound == pytest.approx(best)
     assert found.x is not None
@@ -117,9 +117,9 @@ def test_a_need_of_a_hundred_millionth_is_met(presolve: bool) -> None:
 def test_what_has_no_solution_says_so(point: Point, integer: bool) -> None:
     impossible = program([1, 1], [[1, 1]], [2], lower=3, integer=integer)
     endless = program([1, 1], [[1, -1]], [0], lower=0, integer=integer)
-    assert solve(impossible, point).status is Status.INFEASIBLE
+    assert solve(impossible, point).status is SolverStatus.INFEASIBLE
     assert solve(impossible, point).x is None
-    assert solve(endless, point).status in (Status.UNBOUNDED, Status.NO_OPTIMUM)
+    assert solve(endless, point).status in (SolverStatus.UNBOUNDED, SolverStatus.NO_OPTIMUM)
     assert solve(endless, point).x is None
 
 
@@ -132,19 +132,19 @@ def hard_knapsack() -> Program:
 
 def test_a_limit_or_a_wider_gap_gives_a_solution_with_a_proven_bound_and_is_reported() -> None:
     found = solve(hard_knapsack(), limits=Limits(nodes=1))
-    assert (found.status, found.limits) == (Status.FEASIBLE, ("nodes",))
+    assert (found.status, found.limits) == (SolverStatus.FEASIBLE, ("nodes",))
     assert found.objective is not None
     assert found.bound is not None
     assert found.objective < found.bound
     assert found.gap == pytest.approx((found.bound - found.objective) / found.objective)
     wider = solve(hard_knapsack(), limits=Limits(gap=0.05))
-    assert wider.status is Status.OPTIMAL
+    assert wider.status is SolverStatus.OPTIMAL
     assert wider.gap is not None
     assert 0 < wider.gap <= 0.05
     rng = np.random.default_rng(0)
     linear = program(rng.uniform(1, 2, 30), rng.uniform(0, 1, (30, 30)), np.ones(30))
     cut_short = solve(linear, limits=Limits(iterations=1))
-    assert (cut_short.status, cut_short.limits) == (Status.NOT_FOUND, ("iterations",))
+    assert (cut_short.status, cut_short.limits) == (SolverStatus.NOT_FOUND, ("iterations",))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_cutoff_leaves_what_is_better_and_proves_no_more_than_itself() -> None
             found = solve(knapsack, limits=Limits(cutoff=best - sign * 0.01), presolve=False)
             assert (found.objective, found.bound) == pytest.approx((best, best))
             beyond = Limits(cutoff=best + sign * 0.01)
-            assert solve(knapsack, limits=beyond).status is Status.INFEASIBLE
+            assert solve(knapsack, limits=beyond).status is SolverStatus.INFEASIBLE
             near = solve(knapsack, limits=Limits(gap=0.5, cutoff=best - sign * 0.01))
             assert near.bound is not None
             assert sign * near.bound >= sign * best - 1e-9

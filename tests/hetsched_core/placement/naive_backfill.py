@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hetsched_core.placement.fewest import Layout
-from hetsched_core.placement.starts import Start
+from hetsched_core.placement.fewest import JobLayout
+from hetsched_core.placement.starts import EarliestStart
 from hetsched_core.placement.timeline import OVERDUE_S
 from hetsched_core.types import Cluster, Configuration, Job, Window
 
@@ -20,7 +20,7 @@ class Candidate:
     """A waiting job: where it can be, and for how many seconds it may run."""
 
     job: str
-    layout: Layout
+    layout: JobLayout
     limit_s: float
 
 
@@ -47,7 +47,7 @@ class NaiveTimeline:
 
     def earliest_starts(
         self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
-    ) -> list[Start]:
+    ) -> list[EarliestStart]:
         self.now_s = now_s
         self.bookings = [
             booking
@@ -71,7 +71,7 @@ class NaiveTimeline:
         waited_at: set[str] = set()
         wanted: set[str] = set()
         followed = 0
-        found: list[tuple[int, Start]] = []
+        found: list[tuple[int, EarliestStart]] = []
         for place, candidate in enumerate(queue):
             types = {
                 gpu_type
@@ -120,13 +120,13 @@ class NaiveTimeline:
         times = {t for booking in self.bookings for t in (booking.begin_s, booking.end_s)}
         return sorted({self.now_s, *(t for t in times if t > self.now_s)})
 
-    def first(self, candidate: Candidate, instants: list[float]) -> Start | None:
+    def first(self, candidate: Candidate, instants: list[float]) -> EarliestStart | None:
         """The start at the first of these instants at which the job has room for its limit."""
         for at_s in instants:
             for types, nodes in self.choices(candidate):
                 pieces = self.pieces(candidate, types, nodes, at_s)
                 if pieces:
-                    return Start(candidate.job, Configuration.of(pieces), at_s)
+                    return EarliestStart(candidate.job, Configuration.of(pieces), at_s)
         return None
 
     def choices(self, candidate: Candidate) -> Iterator[tuple[list[str], int]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.entries import AHEAD, behind, revise
 from hetsched_core.placement.keep import immovable
-from hetsched_core.placement.one_type import Choice, assign, one_type_way
+from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
     Cluster,
@@ -39,9 +39,9 @@ from tests.hetsched_core.worlds import (
 TWO_NODES = cluster_of(a=("v100", 4), b=("v100", 4))
 
 
-def v100(*views: JobView) -> list[Choice]:
+def v100(*views: JobView) -> list[OneTypeChoice]:
     """The smallest count of each on V100s."""
-    return [Choice(each, "v100", each.job.requirements.smallest) for each in views]
+    return [OneTypeChoice(each, "v100", each.job.requirements.smallest) for each in views]
 
 
 def test_a_job_that_keeps_type_and_count_keeps_its_node_though_another_fits_better() -> None:
@@ -76,7 +76,7 @@ def test_a_job_is_spread_only_where_it_can_be_and_gets_somewhere(
     wide = view("wide", counts=(2,), submit_s=1.0)
     speeds = linear_speeds(TWO_NODES, {"m": {"v100": 1.0}}, several_nodes)
     snapshot = snapshot_of(TWO_NODES, [one, two, wide], shapes=shapes, speeds=speeds)
-    found = assign(snapshot, {}, [*v100(one, two), Choice(wide, "v100", 2, nodes=nodes)])
+    found = assign(snapshot, {}, [*v100(one, two), OneTypeChoice(wide, "v100", 2, nodes=nodes)])
     beside = {"wide": placed(a=1, b=1)} if spread else {}
     assert found == {"one": placed(a=3), "two": placed(b=3)} | beside
 
@@ -85,8 +85,8 @@ def test_a_job_that_is_to_have_another_type_or_count_does_not_keep_its_node() ->
     cluster = cluster_of(a=("v100", 2), b=("k80", 2))
     mover = view("mover", held(on(b=1)), counts=(1, 2))
     for choice, where in (
-        (Choice(mover, "v100", 1), placed(a=1)),
-        (Choice(mover, "k80", 2), placed(b=2)),
+        (OneTypeChoice(mover, "v100", 1), placed(a=1)),
+        (OneTypeChoice(mover, "k80", 2), placed(b=2)),
     ):
         assert assign(snapshot_of(cluster, [mover]), {}, [choice]) == {"mover": where}
 
@@ -105,7 +105,7 @@ def test_what_runs_on_a_drained_node_may_stay_and_nothing_new_comes() -> None:
 def test_what_is_left_goes_to_the_spare_choices_in_order_and_no_job_is_placed_twice() -> None:
     first, second, third = (view(name, counts=(2,)) for name in ("first", "second", "third"))
     snapshot = snapshot_of(cluster_of(a=("v100", 4), b=("k80", 2)), [first, second, third])
-    spare = [Choice(each, "k80", 2) for each in (first, second, third)]
+    spare = [OneTypeChoice(each, "k80", 2) for each in (first, second, third)]
     found = assign(snapshot, {}, v100(first), [*spare, *v100(third)])
     assert found == {"first": placed(a=2), "second": placed(b=2), "third": placed(a=2)}
 
@@ -203,7 +203,7 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
     snapshot = snapshot_of(cluster, views, shapes=shapes)
     fixed = immovable(snapshot)
     chosen = [
-        Choice(one, draw(st.sampled_from(types)), one.job.requirements.smallest)
+        OneTypeChoice(one, draw(st.sampled_from(types)), one.job.requirements.smallest)
         for one in views
         if one.id not in fixed and draw(st.booleans())
     ]

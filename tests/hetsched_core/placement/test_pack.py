@@ -183,9 +183,9 @@ def test_a_job_that_fits_the_healthy_cluster_is_not_told_never_while_its_node_is
 
 
 @pytest.mark.parametrize(
-    ("packing", "behind"), [(Packing.IN_TURN, "ahead"), (Packing.FILL, "v1:1")]
+    ("packing", "behind"), [(Packing.STRICT_ORDER, "ahead"), (Packing.FILL, "v1:1")]
 )
-def test_in_turn_a_job_that_does_not_fit_keeps_others_off_its_types_only(
+def test_in_strict_order_a_job_that_does_not_fit_keeps_others_off_its_types_only(
     packing: Packing, behind: str
 ) -> None:
     snapshot = world(
@@ -195,7 +195,7 @@ def test_in_turn_a_job_that_does_not_fit_keeps_others_off_its_types_only(
         view("either", counts=(1,)),
         view("aside", counts=(1,), gpu_types=K80),
     )
-    either = "k0:1" if packing is Packing.IN_TURN else "v1:1"
+    either = "k0:1" if packing is Packing.STRICT_ORDER else "v1:1"
     assert told(packed(snapshot, packing)) == {
         "runs": "v0:4",
         "wide": "no_room",
@@ -210,7 +210,7 @@ NODE = cluster_of(a=("v100", 4))
 TWO_TYPES = cluster_of(a=("v100", 4), b=("k80", 4))
 
 
-@pytest.mark.parametrize("packing", [Packing.IN_TURN, Packing.FILL])
+@pytest.mark.parametrize("packing", [Packing.STRICT_ORDER, Packing.FILL])
 def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
     packing: Packing,
 ) -> None:

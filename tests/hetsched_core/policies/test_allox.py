@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.allox import Allox, match
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     JobView,
@@ -117,7 +117,7 @@ def test_whole_jobs_on_single_gpus_by_hand(
         shape = TaskShape(scale, rounds)
         submissions.append(submission(name, 1.0, profile=name, submit_s=at_s, tasks=shape))
     policy, speeds = Allox(unit_size=unit_size), task_speeds(CLUSTER, times)
-    log = simulate(submissions, CLUSTER, policy, speeds, Settings(switch=0.0))
+    log = simulate(submissions, CLUSTER, policy, speeds, SimulationSettings(switch=0.0))
     assert [ends(log)[each.job.id] for each in submissions] == expected
 
 

@@ -13,7 +13,7 @@ from hetsched_core.policies.las import Las
 from hetsched_core.policies.las_2d import Las2D
 from hetsched_core.policies.tiresias import Tiresias
 from hetsched_core.policy import Policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -63,7 +63,7 @@ def test_three_jobs_of_2_3_and_4_seconds_on_one_gpu(
 ) -> None:
     jobs = [submission(f"J{n}", float(n + 1)) for n in (1, 2, 3)]
     speeds = linear_speeds(ONE, {"m": {"v100": 1.0}})
-    log = simulate(jobs, ONE, policy, speeds, Settings(round_s=1.0, restart_cost_s=0.0))
+    log = simulate(jobs, ONE, policy, speeds, SimulationSettings(round_s=1.0, restart_cost_s=0.0))
     assert ends(log) == completions
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.policies.gavel import Gavel, Notes, Objective, Queue
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.policies.gavel import Gavel, GavelNotes, GavelQueue, Objective
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, JobView, Plan, ReasonCode, Round, Snapshot
 from tests.hetsched_core.policies.worlds import ROUND, ends, reason, reasons, with_job
 from tests.hetsched_core.worlds import (
@@ -60,7 +60,7 @@ def served(name: str, v100_s: float, now: float, samples: float = 0.0) -> JobVie
 def test_over_many_rounds_each_job_receives_the_shares_that_the_paper_prints() -> None:
     # 110 rounds of 6 minutes, at whose end all are withdrawn.
     jobs = [submission(f"job{n}", 1e9, profile=f"job{n}", cancel_s=110 * 360.0) for n in range(3)]
-    log = simulate(jobs, PAPER, Gavel(), PAPER_SPEEDS, Settings(restart_cost_s=0.0))
+    log = simulate(jobs, PAPER, Gavel(), PAPER_SPEEDS, SimulationSettings(restart_cost_s=0.0))
     hours: dict[tuple[str, str], float] = defaultdict(float)
     for run in log.runs:
         hours[run.job, str(run.configuration)] += (run.freed_s - run.since_s) / 3600
@@ -72,7 +72,9 @@ def test_over_many_rounds_each_job_receives_the_shares_that_the_paper_prints() -
 def test_the_makespan_objective_ends_jobs_of_unequal_size_together() -> None:
     jobs = [submission("short", 3600.0), submission("long", 3 * 3600.0)]
     speeds = linear_speeds(ONE, {"m": {"v100": 1.0}})
-    log = simulate(jobs, ONE, Gavel(Objective.MAKESPAN), speeds, Settings(restart_cost_s=0.0))
+    log = simulate(
+        jobs, ONE, Gavel(Objective.MAKESPAN), speeds, SimulationSettings(restart_cost_s=0.0)
+    )
     assert ends(log)["short"] == pytest.approx(4 * 3600, abs=2 * 360)
     assert ends(log)["long"] == 4 * 3600
 
@@ -91,13 +93,13 @@ def test_who_has_received_least_of_its_share_is_served_next() -> None:
 def test_everybody_counts_as_half_a_round_served(received_s: float, first: str) -> None:
     # Rounds of 360 s: 0.6 / (t + 180) is above 0.3 / 180 up to t = 180.
     jobs = served("more", received_s, 720.0), view("less", submit_s=1.0)
-    notes = Notes(
+    notes = GavelNotes(
         ("v100",),
         at_s=360.0,
         shares={"more": [0.6], "less": [0.3]},
         received_s={"more": [0.0], "less": [0.0]},
     )
-    queue = Queue.of(at_round(ONE, *jobs, now=720.0), {})
+    queue = GavelQueue.of(at_round(ONE, *jobs, now=720.0), {})
     order = [queue.views[job].id for job, _ in queue.by_priority(notes)]
     assert order[0] == first
 
@@ -114,7 +116,7 @@ def test_time_received_is_seconds_on_a_type_whatever_the_number_of_gpus() -> Non
         attained_gpu_s=(("v100", 400.0), ("k80", 40.0)),
         observed_s=100.0,
     )
-    queue = Queue.of(snapshot_of(cluster, [wide], now=130.0), {})
+    queue = GavelQueue.of(snapshot_of(cluster, [wide], now=130.0), {})
     # 400 / 4 on the V100s; 40 / 4, and 30 s since it was seen, on the K80s.
     assert queue.received_s.tolist() == [[100.0, 40.0]]
 
@@ -123,7 +125,7 @@ def test_speeds_are_those_of_one_node_where_one_is_large_enough() -> None:
     cluster = cluster_of(v=("v100", 4), k1=("k80", 2), k2=("k80", 2))
     speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}}, several_nodes=0.5)
     snapshot = snapshot_of(cluster, [view("wide", counts=(4,))], speeds=speeds)
-    assert Queue.of(snapshot, {}).speeds.tolist() == [[12.0, 2.0]]
+    assert GavelQueue.of(snapshot, {}).speeds.tolist() == [[12.0, 2.0]]
 
 
 def test_all_gpus_of_a_job_are_of_one_type_and_the_fastest_type_is_served_first() -> None:

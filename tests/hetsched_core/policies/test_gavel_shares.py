@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel_shares import (
-    Demand,
+    GavelDemand,
     Shares,
     finish_time_fairness,
     isolated_speeds,
@@ -23,8 +23,8 @@ from hetsched_core.policies.gavel_shares import (
 Floats = NDArray[np.float64]
 
 
-def demand_of(speeds: ArrayLike, counts: ArrayLike, capacity: ArrayLike) -> Demand:
-    return Demand(*(np.array(part, float) for part in (speeds, counts, capacity)))
+def demand_of(speeds: ArrayLike, counts: ArrayLike, capacity: ArrayLike) -> GavelDemand:
+    return GavelDemand(*(np.array(part, float) for part in (speeds, counts, capacity)))
 
 
 PAPER = demand_of([[40, 10], [12, 4], [100, 50]], [1, 1, 1], [1, 1])
@@ -77,7 +77,7 @@ SPEEDS = st.sampled_from((0.0, 1.0, 2.0, 2.0, 3.5, 8.0, 40.0))
 
 
 @st.composite
-def demands(draw: st.DrawFn) -> Demand:
+def demands(draw: st.DrawFn) -> GavelDemand:
     jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     row = st.lists(SPEEDS, min_size=types, max_size=types).filter(any)
     capacity = draw(st.lists(st.integers(4, 12), min_size=types, max_size=types))
@@ -85,7 +85,9 @@ def demands(draw: st.DrawFn) -> Demand:
     return demand_of(draw(st.lists(row, min_size=jobs, max_size=jobs)), counts, capacity)
 
 
-def naive_best(demand: Demand, cost: Floats, needed: tuple[Floats, Floats] | None = None) -> float:
+def naive_best(
+    demand: GavelDemand, cost: Floats, needed: tuple[Floats, Floats] | None = None
+) -> float:
     """The most of cost @ (x, z); with gains and needs: gains_i @ x_i >= needs_i z.
 
     Job by job, nothing grouped or scaled.
@@ -110,13 +112,13 @@ def naive_best(demand: Demand, cost: Floats, needed: tuple[Floats, Floats] | Non
     return -float(found.fun)
 
 
-def naive_largest_ratio(demand: Demand, gains: Floats, needs: Floats) -> float:
+def naive_largest_ratio(demand: GavelDemand, gains: Floats, needs: Floats) -> float:
     """The greatest z with gains_i @ x_i >= needs_i z."""
     only_z = np.append(np.zeros(demand.speeds.size), 1.0)
     return naive_best(demand, only_z, (gains, needs))
 
 
-def is_feasible(demand: Demand, shares: Shares) -> bool:
+def is_feasible(demand: GavelDemand, shares: Shares) -> bool:
     time = shares.time
     return bool(
         (time >= 0).all()
@@ -128,7 +130,7 @@ def is_feasible(demand: Demand, shares: Shares) -> bool:
 
 @given(demands(), st.data(), st.sampled_from(Point))
 def test_shares_equal_the_programmes_written_out_job_by_job(
-    demand: Demand, data: st.DataObject, point: Point
+    demand: GavelDemand, data: st.DataObject, point: Point
 ) -> None:
     jobs = len(demand.counts)
 
@@ -153,7 +155,7 @@ def test_shares_equal_the_programmes_written_out_job_by_job(
 
 @given(demands(), st.data(), st.sampled_from(Point))
 def test_finish_time_fairness_equals_bisection(
-    demand: Demand, data: st.DataObject, point: Point
+    demand: GavelDemand, data: st.DataObject, point: Point
 ) -> None:
     jobs = len(demand.counts)
     left, elapsed, isolated = (

@@ -7,7 +7,7 @@ import pytest
 from hetsched_core.policies.gavel_fifo import GavelFifo
 from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import NodeCondition, Shape
 from tests.hetsched_core.policies.worlds import ends, planned, reasons
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
@@ -86,4 +86,7 @@ def test_by_hand_two_gpu_types_and_three_jobs(policy: Policy, expected: dict[str
     cluster = cluster_of(k=("k80", 1), v=("v100", 1))
     speeds = linear_speeds(cluster, {"m": {"v100": 4.0, "k80": 1.0}})
     jobs = [submission("a", 40.0), submission("b", 10.0), submission("c", 8.0, submit_s=1.0)]
-    assert ends(simulate(jobs, cluster, policy, speeds, Settings(restart_cost_s=0.0))) == expected
+    assert (
+        ends(simulate(jobs, cluster, policy, speeds, SimulationSettings(restart_cost_s=0.0)))
+        == expected
+    )

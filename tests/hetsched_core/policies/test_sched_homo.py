@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.policies.sched_homo import Claim, SchedHomo, heaviest
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.policies.sched_homo import BatchItem, SchedHomo, heaviest
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     JobView,
@@ -29,7 +29,7 @@ from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, submis
 @given(
     st.lists(
         st.builds(
-            Claim,
+            BatchItem,
             weight=st.sampled_from((0.5, 1.0, 2.0, 7.0)),
             gpus=st.integers(1, 4),
             seconds=st.sampled_from((1.0, 2.0, 5.0, 8.0)),
@@ -41,7 +41,7 @@ from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, submis
     st.sampled_from((1.0, 2.0, 4.0, 8.0)),
 )
 def test_a_batch_has_the_greatest_weight_by_enumeration(
-    claims: list[Claim], gpus: int, length_s: float
+    claims: list[BatchItem], gpus: int, length_s: float
 ) -> None:
     found = heaviest(claims, gpus, length_s)
     able = [at for at, claim in enumerate(claims) if claim.seconds <= length_s]
@@ -105,7 +105,10 @@ def test_batches_by_hand(
         for name, (_, scale, rounds, at_s) in jobs.items()
     ]
     policy, speeds = SchedHomo(unit_size=unit_size), task_speeds(cluster, times)
-    assert ends(simulate(submissions, cluster, policy, speeds, Settings(switch=0.0))) == expected
+    assert (
+        ends(simulate(submissions, cluster, policy, speeds, SimulationSettings(switch=0.0)))
+        == expected
+    )
 
 
 TIMES = {

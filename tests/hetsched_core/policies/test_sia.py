@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hetsched_core.optimize import Limits
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
-from hetsched_core.policies.sia import Priced, Sia, choose, options_of, restart_factor
+from hetsched_core.policies.sia import PricedOptions, Sia, choose, options_of, restart_factor
 from hetsched_core.types import JobView, Trigger
 from tests.hetsched_core.policies.worlds import planned
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view, where
@@ -26,8 +26,10 @@ EXACT = Limits(gap=0.0)
 FOUR = cluster_of(a=("v100", 4))
 
 
-def priced(uses: Sequence[Sequence[int]], gains: Sequence[float], factor: float = 1.0) -> Priced:
-    return Priced((factor * np.array(gains, float)) ** -0.5, np.array(uses))
+def priced(
+    uses: Sequence[Sequence[int]], gains: Sequence[float], factor: float = 1.0
+) -> PricedOptions:
+    return PricedOptions((factor * np.array(gains, float)) ** -0.5, np.array(uses))
 
 
 # Table 1 of Hops: gains of jobs 1 to 4 under configurations 1 to 4 on nodes 0 and 1.
@@ -41,7 +43,7 @@ TABLE_1 = [
 
 
 def answers(
-    jobs: Sequence[Priced], capacity: Floats
+    jobs: Sequence[PricedOptions], capacity: Floats
 ) -> Iterator[tuple[float, tuple[int | None, ...]]]:
     """Every feasible choice with its objective, by enumeration."""
     for choice in itertools.product(*([None, *range(len(mine.cost))] for mine in jobs)):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetsched_core.policies.slurm import Reserve, Slurm
 from hetsched_core.policy import Policy, PolicyInfo
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting
 from tests.hetsched_core.policies.worlds import reasons, watched, with_job
@@ -41,7 +41,7 @@ def simulated(
     jobs: Sequence[Submission], policy: Policy, cluster: Cluster = FOUR, **more: object
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)})
-    return simulate(jobs, cluster, policy, speeds, Settings(), **more)  # type: ignore[arg-type]
+    return simulate(jobs, cluster, policy, speeds, SimulationSettings(), **more)  # type: ignore[arg-type]
 
 
 def seen(jobs: Sequence[Submission], policy: Slurm) -> list[tuple[Snapshot, Plan]]:
@@ -106,7 +106,7 @@ def test_gpu_types_are_taken_as_the_cluster_names_them_whatever_their_speed() ->
     cluster = cluster_of(slow=("k80", 1), fast=("h100", 1))
     speeds = linear_speeds(cluster, {"m": {"k80": 1.0, "h100": 9.0}})
     jobs = [job("a", 1, 9), job("b", 1, 9, 1), job("c", 1, 9, 2, gpu_types=frozenset({"h100"}))]
-    log = simulate(jobs, cluster, Slurm(), speeds, Settings())
+    log = simulate(jobs, cluster, Slurm(), speeds, SimulationSettings())
     found = {run.job: str(run.configuration) for run in log.runs}
     assert found == {"a": "slow:1", "b": "fast:1", "c": "fast:1"}
 

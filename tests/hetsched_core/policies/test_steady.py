@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
+from hetsched_core.policies.steady import SizeSource, Steady, least_of_the_shorter
 from hetsched_core.records.runlog import RunEnd
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import at_round
 from tests.hetsched_core.policies.worlds import ARRIVAL, answer, ends, with_job
@@ -71,7 +71,11 @@ def new(samples: float | None = None, submit_s: float = 355.0, **more: object) -
         ([RAN, new()], Steady(), "new"),
         # Sizes that are told can be left out of account.
         ([with_job(RAN, total_samples=330.0), new(5000.0)], Steady(), "ran"),
-        ([with_job(RAN, total_samples=330.0), new(5000.0)], Steady(sizes=Sizes.ATTAINED), "new"),
+        (
+            [with_job(RAN, total_samples=330.0), new(5000.0)],
+            Steady(sizes=SizeSource.ATTAINED),
+            "new",
+        ),
     ],
 )
 def test_the_job_with_least_left_goes_first(
@@ -199,7 +203,7 @@ def test_equal_jobs_of_unknown_size_run_to_their_ends_without_a_stop() -> None:
     cluster = cluster_of(**{f"n{k}": ("t", 4) for k in range(3)})
     jobs = [submission(f"j{k:03d}", 3000.0, submit_s=float(k // 5)) for k in range(100)]
     jobs = [with_job(each, total_samples=None) for each in jobs]
-    settings = Settings(restart_cost_s=10.0, grace_s=30.0)
+    settings = SimulationSettings(restart_cost_s=10.0, grace_s=30.0)
     log = simulate(jobs, cluster, Steady(), linear_speeds(cluster, {"m": {"t": 1.0}}), settings)
     assert {run.ended_by for run in log.runs} == {RunEnd.COMPLETED}
     assert len(log.runs) == 100
@@ -219,6 +223,8 @@ def test_a_stream_of_short_jobs_does_not_starve_a_long_one() -> None:
     jobs = [submission("long", 3600.0)]
     jobs += [submission(f"s{k:03d}", 300.0, submit_s=1.0 + 300.0 * k) for k in range(150)]
     speeds = linear_speeds(ONE, {"m": {"t": 1.0}})
-    log = simulate(jobs, ONE, Steady(patience_s=600.0), speeds, Settings(restart_cost_s=0.0))
+    log = simulate(
+        jobs, ONE, Steady(patience_s=600.0), speeds, SimulationSettings(restart_cost_s=0.0)
+    )
     ended = ends(log)
     assert (ended["long"] or math.inf) < 0.8 * max(end_s or 0.0 for end_s in ended.values())

@@ -25,8 +25,8 @@ from hetsched_core.records.spool import (
     Rejection,
     SpoolLine,
     SpoolName,
+    SpoolStart,
     SpoolValidator,
-    Start,
     checks,
 )
 
@@ -52,7 +52,7 @@ def encoded(line: dict[str, Any]) -> bytes:
 def started() -> SpoolValidator:
     """A validator that has seen the start line."""
     validator = SpoolValidator(NAME, NONCE)
-    assert isinstance(validator.take(encoded(LINES["start"])), Start)
+    assert isinstance(validator.take(encoded(LINES["start"])), SpoolStart)
     return validator
 
 
@@ -65,7 +65,7 @@ def test_the_documented_example_is_accepted_with_its_values() -> None:
     start, profile, progress, loss, checkpoint, end = (
         validator.take(encoded(line)) for line in examples()
     )
-    assert start == Start(SCHEMA, "123_4", 2, 0, 4, NONCE, "gpu07", 4711, 1760000000.25)
+    assert start == SpoolStart(SCHEMA, "123_4", 2, 0, 4, NONCE, "gpu07", 4711, 1760000000.25)
     assert isinstance(profile, Profile)
     assert (profile.forward_s, profile.backward_s, profile.update_s) == (0.031, 0.058, 0.004)
     assert (profile.data_s, profile.wait_s) == ((0.011, 0.012, 0.093), (0.001, 0.001, 0.02))

@@ -12,7 +12,7 @@ from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.page import Report, SourceFile
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, EndState, LoggedRun, Node, Speeds, Submission
 from tests.hetsched_core.worlds import linear_speeds, submission
 
@@ -54,7 +54,9 @@ def run_log(
     speeds: Speeds = SPEEDS,
 ) -> RunLog:
     """The run log of a policy."""
-    return simulate(submissions, cluster, make_policy(policy), speeds, Settings(round_s=600.0))
+    return simulate(
+        submissions, cluster, make_policy(policy), speeds, SimulationSettings(round_s=600.0)
+    )
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import rcParams
 
 from hetsched_core.report import figures
-from hetsched_core.report.clock import BINS, Clock
+from hetsched_core.report.clock import BINS, ReportClock
 from hetsched_core.report.figures import Floats
 from hetsched_core.report.gains import size_classes
 from hetsched_core.report.history import History, LoggedHistory
@@ -35,7 +35,7 @@ def texts(svg: str) -> list[str]:
 @cache
 def drawn() -> dict[str, str]:
     histories = usual("fifo", "las")
-    clock = Clock.of(histories, UTC)
+    clock = ReportClock.of(histories, UTC)
     nodes, _ = figures.nodes_over_time(histories, clock, size_classes(histories[0]))
     return {
         "jct": figures.jct_distribution(histories),
@@ -96,7 +96,7 @@ def test_policies_that_do_the_same_share_a_panel() -> None:
     ]
     assert figures._alike("abc", curves) == [(0, "a, c"), (1, "b")]
     fifo, las = usual("fifo", "las")
-    clock = Clock.of([fifo, las], UTC)
+    clock = ReportClock.of([fifo, las], UTC)
     assert {"fifo", "las"} <= set(texts(figures.gpus_over_time([fifo, las], clock)))
     again = History(
         "again", fifo.cluster, fifo.jobs, fifo.pieces, fifo.held, fifo.work, fifo.waiting
@@ -122,7 +122,7 @@ def test_names_that_look_like_formulas_or_markup_are_drawn_as_they_are() -> None
     odd = Cluster((Node("$x^2$ <b>&", "a$b$", 4), Node("节点", "v100", 4)))
     speeds = linear_speeds(odd, {"m": {"a$b$": 20.0, "v100": 10.0}})
     history = History.of("$p$", run_log("fifo", jobs(8), odd, speeds))
-    clock = Clock.of([history], UTC)
+    clock = ReportClock.of([history], UTC)
     nodes, _ = figures.nodes_over_time([history], clock, size_classes(history))
     assert {"$x^2$ <b>&  a$b$", "节点  v100"} <= set(texts(nodes["$p$"]))
     assert "$p$" in texts(figures.queue_over_time([history], clock))
@@ -135,7 +135,7 @@ def test_figures_of_many_jobs_are_hardly_larger_than_those_of_few(
     sizes = []
     for count in (600, 2400):
         histories = [History.of("fifo", run_log("fifo", jobs(count)))]
-        clock = Clock.of(histories, UTC)
+        clock = ReportClock.of(histories, UTC)
         nodes, shades = figures.nodes_over_time(histories, clock, size_classes(histories[0]))
         assert shades is not None
         assert shades.share.shape == (3, BINS)
@@ -153,7 +153,7 @@ def test_a_log_has_a_panel_above_the_policies_and_a_line_among_the_waits() -> No
     histories = usual("fifo", "las")
     site = LoggedHistory.of(logged_jobs())
     assert site is not None
-    clock = Clock.of([*histories, site], UTC)
+    clock = ReportClock.of([*histories, site], UTC)
     for svg in (
         figures.gpus_over_time(histories, clock, site),
         figures.queue_over_time(histories, clock, site),

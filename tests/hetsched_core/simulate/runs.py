@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.records.runlog import JobRecord, RunEnd, RunLog
-from hetsched_core.simulate import Incident, Settings, simulate
+from hetsched_core.simulate import Incident, SimulationSettings, simulate
 from hetsched_core.types import Cluster, Placed, Placement, Submission
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on
 
@@ -22,8 +22,8 @@ def run(
     **settings: float,
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, several_nodes)
-    chosen = {"restart_cost_s": 10.0, **settings}
-    return simulate(submissions, cluster, policy, speeds, Settings(**chosen), incidents=incidents)  # type: ignore[arg-type]
+    chosen = SimulationSettings(**{"restart_cost_s": 10.0, **settings})  # type: ignore[arg-type]
+    return simulate(submissions, cluster, policy, speeds, chosen, incidents=incidents)
 
 
 def ends(log: RunLog) -> dict[str, float | None]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.records.runlog import RunEnd, RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import EndState, ExecutionModel, Phase, Placed, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import PAIR, copies, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import Step, timetable
@@ -22,7 +22,9 @@ def run_copies(
     policy = timetable(given, model=ExecutionModel.COPIES, on=on)
     fast = cluster_of(a=("v100", 4), b=("k80", 4))
     speeds = linear_speeds(fast, {"m": {"v100": 1.5, "k80": 0.5}})
-    return simulate([submission("j", samples)], fast, policy, speeds, Settings(restart_cost_s=10.0))
+    return simulate(
+        [submission("j", samples)], fast, policy, speeds, SimulationSettings(restart_cost_s=10.0)
+    )
 
 
 def test_copies_work_together_and_the_job_ends_when_all_its_samples_are_done() -> None:
@@ -132,7 +134,7 @@ def test_a_job_that_is_only_profiled_has_not_started_and_does_not_wait() -> None
 def test_a_profiling_run_where_the_job_does_not_run_is_over_at_once() -> None:
     only_a = linear_speeds(PAIR, {"m": {"v100": 0.0}})
     steps = {0.0: Step({}, {"j": profiling(on(b=1), until_s=9.0)}), 3.0: Step()}
-    log = simulate([submission("j", 10.0)], PAIR, timetable(steps), only_a, Settings())
+    log = simulate([submission("j", 10.0)], PAIR, timetable(steps), only_a, SimulationSettings())
     assert [(r.since_s, r.freed_s, r.ended_by) for r in log.runs] == [(0.0, 0.0, RunEnd.PROFILED)]
 
 
@@ -174,5 +176,5 @@ def test_a_profiling_run_that_fails_at_once_is_not_tried_again_while_its_job_wai
         10.0: Step({"j": placed(a=2)}, {"j": profiling(on(b=1, c=1), until_s=90.0)}),
     }
     jobs = [submission("j", 10.0, (2,)), submission("k", 100.0, (4,))]
-    log = simulate(jobs, cluster, timetable(steps), truth, Settings(grace_s=20.0))
+    log = simulate(jobs, cluster, timetable(steps), truth, SimulationSettings(grace_s=20.0))
     assert held(log) == [("b:1+c:1", 10.0, 10.0), ("a:2", 30.0, 35.0)]

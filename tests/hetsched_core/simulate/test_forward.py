@@ -8,17 +8,17 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import Loaded, load_workload
+from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
 from tests.hetsched_core.simulate.timetable import policy_of, watched
 from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
 
 
 @pytest.fixture(scope="module")
-def arrivals(data_dir: Path) -> Loaded:
+def arrivals(data_dir: Path) -> ReplayInputs:
     """96 jobs of Gavel's on its 48 GPUs."""
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, 4)
@@ -33,8 +33,8 @@ def arrivals(data_dir: Path) -> Loaded:
 
 
 @pytest.mark.parametrize("name", ["fifo", "slurm", "srtf", "las", "gavel"])
-def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: str) -> None:
-    policy, settings = make_policy(name), Settings(grace_s=30.0)
+def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: ReplayInputs, name: str) -> None:
+    policy, settings = make_policy(name), SimulationSettings(grace_s=30.0)
     submissions = {one.job.id: one for one in arrivals.workload.submissions}
     asked: list[tuple[Snapshot, Plan]] = []
 

@@ -7,18 +7,18 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.simulate.heap import EventHeap, Priority
+from hetsched_core.simulate.heap import EventHeap, EventPriority
 
-EVENTS = st.tuples(st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(list(Priority)))
+EVENTS = st.tuples(st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(list(EventPriority)))
 
 
 @given(st.lists(st.one_of(EVENTS, st.sampled_from(["pop", "sort"])), max_size=40))
 def test_events_come_out_by_time_then_priority_then_the_order_of_scheduling(
-    steps: list[tuple[float, Priority] | str],
+    steps: list[tuple[float, EventPriority] | str],
 ) -> None:
     # Objects, for events need not be comparable.
     heap: EventHeap[object] = EventHeap()
-    waiting: list[tuple[float, Priority, object]] = []
+    waiting: list[tuple[float, EventPriority, object]] = []
     for step in [*steps, *["pop"] * len(steps)]:
         assert len(heap) == len(waiting)
         assert heap.next_s == (waiting[0][0] if waiting else math.inf)
@@ -37,7 +37,9 @@ def test_events_come_out_by_time_then_priority_then_the_order_of_scheduling(
 
 @given(st.lists(EVENTS), st.lists(EVENTS), st.booleans())
 def test_what_is_due_comes_out_as_it_would_one_by_one(
-    known: list[tuple[float, Priority]], later: list[tuple[float, Priority]], known_at_first: bool
+    known: list[tuple[float, EventPriority]],
+    later: list[tuple[float, EventPriority]],
+    known_at_first: bool,
 ) -> None:
     together: EventHeap[int] = EventHeap()
     one_by_one: EventHeap[int] = EventHeap()
@@ -67,6 +69,12 @@ def test_what_is_due_comes_out_as_it_would_one_by_one(
 
 
 def test_facts_come_before_the_plans_that_they_lead_to() -> None:
-    facts = (Priority.WORK, Priority.DRAINED, Priority.INCIDENT, Priority.CANCEL, Priority.ARRIVAL)
-    planning = (Priority.TIMER, Priority.ROUND, Priority.PLAN)
+    facts = (
+        EventPriority.WORK,
+        EventPriority.DRAINED,
+        EventPriority.INCIDENT,
+        EventPriority.CANCEL,
+        EventPriority.ARRIVAL,
+    )
+    planning = (EventPriority.TIMER, EventPriority.ROUND, EventPriority.PLAN)
     assert max(facts) < min(planning)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Measured, Settings, simulate
+from hetsched_core.simulate import RunMeasurement, SimulationSettings, simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.throughput import builtin_speeds
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
@@ -48,15 +48,15 @@ def run(
     profile: str = MODEL,
     purpose: Purpose = Purpose.RUN,
     iterations: float = 100.0,
-) -> Measured:
+) -> RunMeasurement:
     """A run as the simulator would tell of it."""
     speed = truth.speed(profile, configuration)
     samples = iterations * truth.table(profile).batch_size * configuration.gpus
     job = submission("j", 1.0, profile=profile).job
-    return Measured(job, purpose, configuration, samples, samples / speed)
+    return RunMeasurement(job, purpose, configuration, samples, samples / speed)
 
 
-def learned(runs: Sequence[Measured], truth: Speeds = TRUTH, **options: float) -> Speeds:
+def learned(runs: Sequence[RunMeasurement], truth: Speeds = TRUTH, **options: float) -> Speeds:
     estimates = LearnedSpeeds(MIXED, truth, **options)  # type: ignore[arg-type]
     for measured in runs:
         estimates.observe(measured)
@@ -249,7 +249,7 @@ def test_estimates_do_not_depend_on_what_is_still_to_come() -> None:
         seen: list[Snapshot] = []
         estimates = LearnedSpeeds(MIXED, TRUTH, seed=7)
         policy = watched(make_policy("srtf"), seen)
-        simulate(submissions, MIXED, policy, TRUTH, Settings(), estimates=estimates)
+        simulate(submissions, MIXED, policy, TRUTH, SimulationSettings(), estimates=estimates)
         shown.append([snapshot for snapshot in seen if snapshot.now < 3600.0])
     assert len(shown[0]) == len(shown[1]) >= 10
     learned_something = False
@@ -265,7 +265,7 @@ def test_estimates_do_not_depend_on_what_is_still_to_come() -> None:
 def test_jobs_that_can_have_one_run_each_are_measured_between_runs_and_all_end() -> None:
     jobs = [submission(str(at), 5e5, (1, 4), submit_s=40.0 * at, profile=MODEL) for at in range(9)]
     estimates = LearnedSpeeds(MIXED, TRUTH, seed=8)
-    settings = Settings(grace_s=5.0, runs_per_job=1)
+    settings = SimulationSettings(grace_s=5.0, runs_per_job=1)
     log = simulate(jobs, MIXED, make_policy("hops"), TRUTH, settings, estimates=estimates)
     assert {record.end_state for record in log.jobs} == {EndState.COMPLETED}
     profiled = [r.configuration for r in log.runs if r.purpose is Purpose.PROFILE]

@@ -24,7 +24,7 @@ from hetsched_core.simulate import (
     NodeBack,
     NodeDrained,
     NodeLost,
-    Settings,
+    SimulationSettings,
     simulate,
     tasks,
 )
@@ -171,7 +171,7 @@ def test_stretches_are_what_their_rounds_would_be_one_by_one(
     monkeypatch.setattr(EventHeap, "due", watched)
     for seed in range(40):
         jobs, speeds, incidents = world(Random(seed))
-        settings = Settings(decision_s=decision_s, switch=0.5, round_s=37.137)
+        settings = SimulationSettings(decision_s=decision_s, switch=0.5, round_s=37.137)
         kept = type("Kept", (Repeated,), {"info": policy.info})(policy)
         ahead = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
         assert moments == sorted(moments), "time went back"
@@ -199,7 +199,7 @@ def alone(rounds: int, scale: int = 3) -> RunLog:
     times = {"m": {"v100": TaskTimes(4.0, 1.0)}}
     speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, tasks=times)
     job = submission("j", 8.0 * scale * rounds, tasks=TaskShape(scale, rounds))
-    return simulate([job], cluster, Allox(), speeds, Settings(round_s=3600.0))
+    return simulate([job], cluster, Allox(), speeds, SimulationSettings(round_s=3600.0))
 
 
 def test_hundreds_of_thousands_of_equal_rounds_are_a_few_records() -> None:
@@ -238,7 +238,9 @@ def test_no_stretch_begins_on_a_node_that_takes_no_work_though_the_plan_still_sa
     policy = timetable(steps, on=frozenset(), model=ExecutionModel.TASKS)
     job = submission("j", 400.0, tasks=TaskShape(1, 50))
     incidents = (NodeDrained(82.0, "a"), NodeBack(150.0, "a"))
-    log = simulate([job], cluster, policy, speeds, Settings(decision_s=30.0), incidents=incidents)
+    log = simulate(
+        [job], cluster, policy, speeds, SimulationSettings(decision_s=30.0), incidents=incidents
+    )
     begun = sorted(run.since_s for run in each(log.runs))
     assert begun[:11] == pytest.approx([30.0 + 5.0 * n for n in range(11)])
     assert begun[11] == 180.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.costs import Executor
+from hetsched_core.costs import ExecutorKind
 from hetsched_core.errors import InputError
 from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import (
@@ -15,7 +15,7 @@ from hetsched_core.simulate import (
     NodeBack,
     NodeDrained,
     NodeLost,
-    Settings,
+    SimulationSettings,
     simulate,
 )
 from hetsched_core.types import (
@@ -82,7 +82,7 @@ def run(
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, tasks=TIMES)
     policy = timetable(steps, on=on, model=ExecutionModel.TASKS, seen=seen)
-    settings = Settings(decision_s=decision_s, switch=switch_s)
+    settings = SimulationSettings(decision_s=decision_s, switch=switch_s)
     return simulate(submissions, cluster, policy, speeds, settings, incidents=incidents)
 
 
@@ -311,10 +311,10 @@ def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
     ]
     order = {0.0: step(gpu(0, "r0", "b0", "r0"))}
     for settings, expected in (
-        (Settings(), 12.0 + 0.00503 + 0.00204),
-        (Settings(switch=Executor.PIPESWITCH), 12.0 + 0.01257 + 0.00475),
-        (Settings(switch=Executor.NEW_PROCESS), 12.0 + 9.01699 + 5.96116),
-        (Settings(switch=3.0), 18.0),
+        (SimulationSettings(), 12.0 + 0.00503 + 0.00204),
+        (SimulationSettings(switch=ExecutorKind.PIPESWITCH), 12.0 + 0.01257 + 0.00475),
+        (SimulationSettings(switch=ExecutorKind.NEW_PROCESS), 12.0 + 9.01699 + 5.96116),
+        (SimulationSettings(switch=3.0), 18.0),
     ):
         policy = timetable(order, on=frozenset(), model=ExecutionModel.TASKS)
         log = simulate(jobs, ONE, policy, speeds, settings)
@@ -322,6 +322,6 @@ def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
 
 
 def test_a_model_that_the_table_does_not_have_takes_the_longest_of_it() -> None:
-    assert Executor.HARE.switch_s("my-lm") == pytest.approx(0.00579)
-    assert Executor.HARE.switch_s("ResNet-50 (batch size 32)") == pytest.approx(0.00204)
-    assert Executor.HARE.switch_s("inceptionv3-cifar100") == pytest.approx(0.00246)
+    assert ExecutorKind.HARE.switch_s("my-lm") == pytest.approx(0.00579)
+    assert ExecutorKind.HARE.switch_s("ResNet-50 (batch size 32)") == pytest.approx(0.00204)
+    assert ExecutorKind.HARE.switch_s("inceptionv3-cifar100") == pytest.approx(0.00246)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hetsched_core.simulate import KnownSpeeds, Measured, Settings, simulate
+from hetsched_core.simulate import KnownSpeeds, RunMeasurement, SimulationSettings, simulate
 from hetsched_core.types import (
     EndState,
     ExecutionModel,
@@ -28,12 +28,12 @@ class Notes:
     """Estimates of twice the true speed that keep what they are told."""
 
     given: Speeds
-    told: list[Measured] = field(default_factory=list)
+    told: list[RunMeasurement] = field(default_factory=list)
 
     def speeds(self, now: float) -> Speeds:
         return self.given
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         self.told.append(measured)
 
 
@@ -43,7 +43,9 @@ def test_a_run_shows_its_estimate_until_it_has_made_progress_for_a_while() -> No
     seen: list[Snapshot] = []
     where = {s: {"j": placed(b=1)} for s in (40.0, 45.0, 60.0, 79.0, 80.0, 90.0)}
     policy = timetable({0.0: {"j": placed(a=1)}, **where}, seen=seen)
-    simulate([submission("j", 100.0)], PAIR, policy, truth, Settings(), estimates=Notes(twice))
+    simulate(
+        [submission("j", 100.0)], PAIR, policy, truth, SimulationSettings(), estimates=Notes(twice)
+    )
     shown = [(s.now, run.speed) for s in seen for run in s.jobs["j"].runs]
     assert shown == [
         *((40.0, 1.0), (45.0, 2.0), (60.0, 2.0), (79.0, 2.0)),
@@ -63,7 +65,9 @@ def test_samples_do_not_tell_a_speed_that_has_not_been_seen() -> None:
     steps = {0.0: step, 1.0: step, **{s: Step({"j": placed(a=1)}) for s in (4.0, 29.0, 30.0)}}
     policy = timetable(steps, seen=seen)
     estimates = Notes(twice)
-    simulate([submission("j", 100.0)], PAIR, policy, truth, Settings(), estimates=estimates)
+    simulate(
+        [submission("j", 100.0)], PAIR, policy, truth, SimulationSettings(), estimates=estimates
+    )
     views = {s.now: s.jobs["j"] for s in seen if s.jobs}
     shown = {s: view.runs[0].samples for s, view in views.items() if view.runs}
     assert views[4.0].observed_s == 4.0
@@ -80,7 +84,7 @@ def test_a_run_that_has_done_its_budget_shows_so_and_its_speed() -> None:
     on_budget = frozenset({Trigger.BUDGET})
     policy = timetable(steps, on=on_budget, model=ExecutionModel.COPIES, seen=seen)
     jobs = [submission("j", 80.0, cancel_s=15.0)]
-    simulate(jobs, PAIR, policy, truth, Settings(), estimates=Notes(slow))
+    simulate(jobs, PAIR, policy, truth, SimulationSettings(), estimates=Notes(slow))
     (run_seen,) = seen[1].jobs["j"].runs
     assert (seen[1].now, run_seen.samples, run_seen.speed) == (10.0, 40.0, 4.0)
 
@@ -91,7 +95,7 @@ def test_estimates_are_told_of_every_run_that_ends_profiling_runs_too() -> None:
     measured = replace(profiling(on(b=2), until_s=50.0), budget=4.0)
     steps = {0.0: Step({"j": placed(a=1)}, {"j": measured}), 4.0: Step({"j": placed(b=2)})}
     jobs = [submission("j", 10.0, (1, 2))]
-    settings = Settings(restart_cost_s=5.0, grace_s=2.0)
+    settings = SimulationSettings(restart_cost_s=5.0, grace_s=2.0)
     simulate(jobs, PAIR, timetable(steps), truth, settings, estimates=notes)
     assert [(m.purpose, str(m.configuration), m.samples, m.seconds) for m in notes.told] == [
         (Purpose.PROFILE, "b:2", 4.0, 2.0),

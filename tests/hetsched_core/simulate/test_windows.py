@@ -10,7 +10,7 @@ import pytest
 from hetsched_core.errors import PlanError
 from hetsched_core.policy import Policy, make_policy, policy_names
 from hetsched_core.records.runlog import RunEnd, RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     ExecutionModel,
     Plan,
@@ -37,7 +37,7 @@ def run(
     **settings: float,
 ) -> RunLog:
     speeds = linear_speeds(PAIR, {"m": {"v100": 1.0}})
-    chosen = Settings(restart_cost_s=0.0, round_s=60.0, windows=windows, **settings)  # type: ignore[arg-type]
+    chosen = SimulationSettings(restart_cost_s=0.0, round_s=60.0, windows=windows, **settings)  # type: ignore[arg-type]
     return simulate(submissions, PAIR, policy, speeds, chosen)
 
 

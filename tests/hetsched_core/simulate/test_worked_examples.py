@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
@@ -34,7 +34,7 @@ def test_fig_12_of_hare_on_one_gpu_with_one_second_rounds(
         one_gpu,
         make_policy(policy),
         linear_speeds(one_gpu, {"m": {"k80": 1.0}}),
-        Settings(round_s=1.0, restart_cost_s=0.0),
+        SimulationSettings(round_s=1.0, restart_cost_s=0.0),
     )
     assert ends(log) == dict(zip(("J1", "J2", "J3"), completions, strict=True))
 
@@ -61,6 +61,6 @@ def test_r3_a_job_fills_the_time_in_which_another_synchronises(
     jobs = [submission(name, 3.0, profile=name.lower(), tasks=shape) for name in "AB"]
     step = Step({job: Placed(()) for job in "AB"}, sequences=(TaskSequence("n0", 0, blocks),))
     policy = timetable({0.0: step}, on=frozenset(), model=ExecutionModel.TASKS)
-    log = simulate(jobs, one_gpu, policy, speeds, Settings(switch=0.0))
+    log = simulate(jobs, one_gpu, policy, speeds, SimulationSettings(switch=0.0))
     assert ends(log) == completions
     assert max(run.freed_s for run in log.runs) == gpu_free_s

@@ -90,7 +90,7 @@ def test_the_caller_gets_every_accepted_line_with_its_file_in_the_order_of_the_f
         SpoolName(job, 0, 0) for job in ("7", "8") for _ in range(5)
     ]
     kinds = [type(line).__name__ for _, line in ingested.lines]
-    assert kinds == ["Start", "Progress", "Loss", "Checkpoint", "End"] * 2
+    assert kinds == ["SpoolStart", "Progress", "Loss", "Checkpoint", "End"] * 2
 
 
 def test_basic_times_go_to_the_type_that_the_scheduler_knows(store: Store, spool: Spool) -> None:

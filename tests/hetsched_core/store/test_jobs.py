@@ -101,7 +101,7 @@ def test_a_copy_of_what_is_lent_is_a_store_as_of_then(
     with Store.open(path, Mode.WRITE) as store:
         for number in range(20):
             store.record_history([replace(THERE, nonce=f"n{number}")])
-        size, log_size = store.lend()
+        size, log_size = store.freeze()
         assert log_size > 0
         first = path.read_bytes()[: size // 2]
         store.record_history([replace(THERE, nonce="later")])
@@ -109,7 +109,7 @@ def test_a_copy_of_what_is_lent_is_a_store_as_of_then(
         log = merging.read_bytes()
         assert len(log) > log_size
         copy.with_name("copy.wal").write_bytes(log[:log_size])
-        store.give_back()
+        store.unfreeze()
         with Store.open(copy) as other:
             assert len(other.jobs()) == 20
             assert other.faults() == ()
@@ -130,8 +130,8 @@ def test_a_question_that_finds_the_file_closed_is_refused_and_keeps_no_log_from_
     sizes = []
     for number in range(20):
         store.record_history([replace(THERE, nonce=f"m{number}")])
-        sizes.append(store.lend()[1])
-        store.give_back()
+        sizes.append(store.freeze()[1])
+        store.unfreeze()
     # It holds what was written last, and not all of it.
     assert max(sizes) < 2 * min(sizes)
     assert LEFT in store.history_of("7")[0]

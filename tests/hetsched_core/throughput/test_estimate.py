@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.kernels import lookup
-from hetsched_core.throughput.estimate import Answer, Layers, estimate
+from hetsched_core.throughput.estimate import Layers, SpeedEstimate, estimate
 from hetsched_core.throughput.first_estimate import (
     DatasetSize,
     GpuFacts,
@@ -44,7 +44,7 @@ def typed(*entries: tuple[int, int, float]) -> Layers:
     return replace(ONE, by_type=rows(*full))
 
 
-def check(answer: Answer, samples_per_s: float, layer: Layer, rel: float = 1e-6) -> None:
+def check(answer: SpeedEstimate, samples_per_s: float, layer: Layer, rel: float = 1e-6) -> None:
     assert answer.samples_per_s == pytest.approx(samples_per_s, rel=rel)
     assert answer.layer is layer
 

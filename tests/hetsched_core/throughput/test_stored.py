@@ -19,7 +19,7 @@ from hetsched_core.store import (
     Store,
 )
 from hetsched_core.throughput.builtin import bandwidths
-from hetsched_core.throughput.estimate import Estimates, estimate
+from hetsched_core.throughput.estimate import SpeedEstimates, estimate
 from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
 from hetsched_core.throughput.stored import layers_of
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def estimates(store: Store) -> Estimates:
+def estimates(store: Store) -> SpeedEstimates:
     stored = store.layers([KEY, OTHER], TYPES)
     layers = layers_of(stored, store.bandwidths(TYPES), CLUSTER, ["resnet", "bert"])
     return estimate(CLUSTER, layers, (1, 2, 4))

@@ -7,12 +7,12 @@ import pytest
 
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import read_cluster
-from hetsched_core.traces.sacct import Allocation, Doubt, ReadReport, read_sacct
+from hetsched_core.traces.sacct import Doubt, LoggedAllocation, ReadReport, read_sacct
 from tests.hetsched_core.traces.worlds import UTC
 
 
 @pytest.fixture(scope="module")
-def read() -> tuple[list[Allocation], ReadReport]:
+def read() -> tuple[list[LoggedAllocation], ReadReport]:
     log = read_sacct(log_path(), UTC.sacct)
     return list(log), log.report
 
@@ -26,7 +26,9 @@ def rows() -> Iterator[dict[str, str]]:
             yield row
 
 
-def test_every_line_is_read_without_an_option(read: tuple[list[Allocation], ReadReport]) -> None:
+def test_every_line_is_read_without_an_option(
+    read: tuple[list[LoggedAllocation], ReadReport],
+) -> None:
     _, report = read
     assert report.complete
     assert (report.unusable, report.warnings) == (0, ())
@@ -45,7 +47,9 @@ def test_it_shows_what_real_logs_show() -> None:
     assert {"0", "1"} <= {row["Restarts"] for row in rows()}
 
 
-def test_no_gpu_cpu_or_memory_is_held_twice(read: tuple[list[Allocation], ReadReport]) -> None:
+def test_no_gpu_cpu_or_memory_is_held_twice(
+    read: tuple[list[LoggedAllocation], ReadReport],
+) -> None:
     cluster = read_cluster(cluster_path()).cluster
     changes: dict[str, list[tuple[float, int, list[float]]]] = defaultdict(list)
     for run in read[0]:
@@ -66,7 +70,9 @@ def test_no_gpu_cpu_or_memory_is_held_twice(read: tuple[list[Allocation], ReadRe
             assert all(u <= most for u, most in zip(used, room, strict=True))
 
 
-def test_its_description_says_what_is_in_it(read: tuple[list[Allocation], ReadReport]) -> None:
+def test_its_description_says_what_is_in_it(
+    read: tuple[list[LoggedAllocation], ReadReport],
+) -> None:
     allocations = read[0]
     text = (log_path().parent / "README.md").read_text(encoding="utf-8")
     assert f"{len({row['JobID'] for row in rows()}):,} jobs" in text

@@ -13,7 +13,7 @@ from hetsched_core.throughput import SizeClass
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.gavel import (
     GavelJob,
-    RejectReason,
+    GavelRejectReason,
     gavel_workload,
     is_trace,
     read_measured,
@@ -119,7 +119,7 @@ def test_what_the_table_does_not_have_is_rejected_with_a_reason() -> None:
         GavelJob(5, "LM (batch size 5)", 1, 5.0, 0.0, slo=1.2),
     ]
     found = gavel_workload(jobs, read_throughputs(TABLE, "t"))
-    reasons = (RejectReason[name] for name in ("MODEL", "SCALE", "NOWHERE", "NO_WORK"))
+    reasons = (GavelRejectReason[name] for name in ("MODEL", "SCALE", "NOWHERE", "NO_WORK"))
     assert [(r.line, r.reason) for r in found.rejected] == list(enumerate(reasons, 1))
     assert [s.job.id for s in found.submissions] == ["5"]
     assert any("SLO" in text for text in found.assumptions)
@@ -158,7 +158,7 @@ def test_every_job_of_the_published_traces_is_used_or_rejected_for_its_number_of
     throughputs = unpacked(data_dir / f"throughputs/gavel_{table}_throughputs.json.gz")
     found = gavel_workload(read_trace(lines, trace), read_throughputs(throughputs, table))
     assert (len(found.submissions), len(found.rejected)) == (used, rejected)
-    assert {r.reason for r in found.rejected} <= {RejectReason.SCALE}
+    assert {r.reason for r in found.rejected} <= {GavelRejectReason.SCALE}
     for reject in found.rejected:
         model, *_, scale = lines[reject.line - 1].split("\t")
         assert f"('{model}', {scale})" not in throughputs

@@ -12,15 +12,15 @@ from hypothesis import given
 from hetsched_core.errors import InputError
 from hetsched_core.traces.infer_cluster import InferredCluster, infer_cluster
 from hetsched_core.traces.node_types import NodeTypes
-from hetsched_core.traces.sacct import Allocation, read_sacct
-from hetsched_core.traces.slurm_nodes import SlurmNode, read_sinfo
+from hetsched_core.traces.sacct import LoggedAllocation, read_sacct
+from hetsched_core.traces.slurm_nodes import SlurmNodeRecord, read_sinfo
 from hetsched_core.types import Node
 from tests.hetsched_core.traces.worlds import FOX, columns
 
 HEADER = "JobID|State|Submit|Start|End|TimelimitRaw|NodeList|AllocTRES"
 
 
-def log(rows: str) -> list[Allocation]:
+def log(rows: str) -> list[LoggedAllocation]:
     """Read rows of `NODES GPUS START END`: GPUs as in `a100=2+?=1`, times in minutes of an hour."""
     lines = [HEADER]
     for job, row in enumerate(filter(None, rows.split(";")), 1):
@@ -134,8 +134,8 @@ def test_a_run_that_two_exports_show_counts_once() -> None:
 # With Slurm's lists and rules ---------------------------------------------------------------------
 
 
-def listed(name: str, *gpus: tuple[str | None, int]) -> SlurmNode:
-    return SlurmNode(name, gpus, 8, 100)
+def listed(name: str, *gpus: tuple[str | None, int]) -> SlurmNodeRecord:
+    return SlurmNodeRecord(name, gpus, 8, 100)
 
 
 A100 = listed("n1", ("a100", 4))
@@ -143,7 +143,7 @@ T4S = listed("n1", ("t4", 2))
 MIXED = listed("n1", ("a100", 2), (None, 2))
 ON_TWO_TYPES = "n1 a100=1 00 10; n1 t4=1 00 10; n1 ?=4 00 10"
 MORE_IN_USE = "n1: the log has more GPUs in use than Slurm lists"
-TOGETHER: dict[str, tuple[str, list[SlurmNode], dict[str, str], str, list[str]]] = {
+TOGETHER: dict[str, tuple[str, list[SlurmNodeRecord], dict[str, str], str, list[str]]] = {
     "a rule names what the log does not": (
         "n1 ?=2 00 10; n2 a100=1 00 10; n2 ?=1 05 10",
         [],
@@ -203,7 +203,7 @@ TOGETHER: dict[str, tuple[str, list[SlurmNode], dict[str, str], str, list[str]]]
     ("rows", "scontrol", "rules", "found", "said"), TOGETHER.values(), ids=TOGETHER
 )
 def test_a_log_slurm_and_rules_name_types_together(
-    rows: str, scontrol: list[SlurmNode], rules: dict[str, str], found: str, said: list[str]
+    rows: str, scontrol: list[SlurmNodeRecord], rules: dict[str, str], found: str, said: list[str]
 ) -> None:
     inferred = infer_cluster(log(rows), scontrol=scontrol, rules=NodeTypes.of(rules))
     assert sizes(inferred) == found
@@ -214,11 +214,11 @@ def test_a_log_slurm_and_rules_name_types_together(
 def test_scontrol_goes_before_sinfo_and_sinfo_before_the_log() -> None:
     inferred = infer_cluster(
         log("n[1-4] a100=32 00 10"),
-        scontrol=[SlurmNode("n1", (("a100", 2),), None, 100)],
+        scontrol=[SlurmNodeRecord("n1", (("a100", 2),), None, 100)],
         sinfo=[
-            SlurmNode("n1", (("t4", 4),), 16, 200),
-            SlurmNode("n2", (("a100", 4),), 16, 200),
-            SlurmNode("n3", None, 32, 300),
+            SlurmNodeRecord("n1", (("t4", 4),), 16, 200),
+            SlurmNodeRecord("n2", (("a100", 4),), 16, 200),
+            SlurmNodeRecord("n3", None, 32, 300),
         ],
     )
     assert inferred.cluster.nodes == (
@@ -238,7 +238,7 @@ def test_scontrol_goes_before_sinfo_and_sinfo_before_the_log() -> None:
 
 def test_no_gpu_in_any_source_is_an_error_that_says_where_gpus_are_shown() -> None:
     with pytest.raises(InputError, match=r"no GPU found on 1 nodes; .* scontrol show nodes"):
-        infer_cluster(sinfo=[SlurmNode("n1")])
+        infer_cluster(sinfo=[SlurmNodeRecord("n1")])
 
 
 # Real clusters ------------------------------------------------------------------------------------

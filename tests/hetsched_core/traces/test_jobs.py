@@ -14,7 +14,7 @@ from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
-from hetsched_core.traces.sacct import Allocation, JobState
+from hetsched_core.traces.sacct import LoggedAllocation, LoggedState
 from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Cluster, EndState, LoggedRun, Node, RequirementSet, Submission
 from tests.hetsched_core.traces.worlds import allocation as of_log
@@ -36,7 +36,7 @@ SIZES = {profile.name: profile.size for profile in MODELS}
 HOUR = 3600.0
 
 
-def allocation(**changes: Any) -> Allocation:
+def allocation(**changes: Any) -> LoggedAllocation:
     """A completed hour on one V100 that any type would have done for."""
     values: dict[str, Any] = {
         "job_id": "7",
@@ -57,15 +57,15 @@ def allocation(**changes: Any) -> Allocation:
     return of_log(**(values | changes))
 
 
-def several(numbers: Iterable[int], **changes: Any) -> list[Allocation]:
+def several(numbers: Iterable[int], **changes: Any) -> list[LoggedAllocation]:
     return [allocation(job_id=str(n), line=n + 1, **changes) for n in numbers]
 
 
-def convert(*logged: Allocation, cluster: ClusterFile = CLUSTER, **options: Any) -> Workload:
+def convert(*logged: LoggedAllocation, cluster: ClusterFile = CLUSTER, **options: Any) -> Workload:
     return jobs_from_log(logged, cluster, SPEEDS, LogOptions(**options))
 
 
-def only(*logged: Allocation, **options: Any) -> Submission:
+def only(*logged: LoggedAllocation, **options: Any) -> Submission:
     (submission,) = convert(*logged, **options).submissions
     return submission
 
@@ -89,7 +89,7 @@ def held(*nodes: str, **gpus: int) -> dict[str, Any]:
     return {"gpus": counts, "nodes": nodes, "n_nodes": len(nodes)}
 
 
-RUNNING = {"state": JobState.RUNNING, "end_s": None}
+RUNNING = {"state": LoggedState.RUNNING, "end_s": None}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_work_is_what_the_model_does_on_the_logged_gpus_in_the_logged_time(
 
 
 def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() -> None:
-    first = allocation(state=JobState.REQUEUED, elapsed_s=1000.0, end_s=2100.0, restarts=0)
+    first = allocation(state=LoggedState.REQUEUED, elapsed_s=1000.0, end_s=2100.0, restarts=0)
     second = allocation(
         submit_s=2100.0,
         start_s=9000.0,
@@ -140,7 +140,7 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
         elapsed_s=2 * HOUR,
         **held("a0", a100=2),
         restarts=1,
-        state=JobState.FAILED,
+        state=LoggedState.FAILED,
         line=2,
     )
     found = only(second, first)
@@ -188,7 +188,7 @@ def test_a_run_without_end_holds_its_gpus_until_the_next_run_at_most() -> None:
 def test_a_state_says_how_a_job_ends(
     states: str, ends_as: EndState, assumption: Assumption | None
 ) -> None:
-    for state in map(JobState, states.split()):
+    for state in map(LoggedState, states.split()):
         log = allocation(state=state)
         assert only(log).ends_as is ends_as
         for possible in (Assumption.CUT_SHORT, Assumption.FAILED):

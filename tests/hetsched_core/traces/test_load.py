@@ -14,7 +14,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import (
-    Kind,
+    FileKind,
     LoadOptions,
     limited_to_partitions,
     load_workload,
@@ -53,18 +53,18 @@ def write(folder: Path, **texts: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        (SACCT, Kind.SACCT),
-        ("\n\n" + SACCT, Kind.SACCT),
-        ('{"meta": {}, "jobs": []}', Kind.SACCT),
-        ("", Kind.SACCT),
-        (NATIVE, Kind.WORKLOAD),
-        ("\ufeff" + NATIVE, Kind.WORKLOAD),
-        (TRACE, Kind.GAVEL_TRACE),
-        (TABLE, Kind.GAVEL_THROUGHPUTS),
-        (json.dumps(json.loads(TABLE), indent=2), Kind.GAVEL_THROUGHPUTS),
+        (SACCT, FileKind.SACCT),
+        ("\n\n" + SACCT, FileKind.SACCT),
+        ('{"meta": {}, "jobs": []}', FileKind.SACCT),
+        ("", FileKind.SACCT),
+        (NATIVE, FileKind.WORKLOAD),
+        ("\ufeff" + NATIVE, FileKind.WORKLOAD),
+        (TRACE, FileKind.GAVEL_TRACE),
+        (TABLE, FileKind.GAVEL_THROUGHPUTS),
+        (json.dumps(json.loads(TABLE), indent=2), FileKind.GAVEL_THROUGHPUTS),
     ],
 )
-def test_a_file_is_recognised_by_how_it_begins(text: str, kind: Kind) -> None:
+def test_a_file_is_recognised_by_how_it_begins(text: str, kind: FileKind) -> None:
     for data in (text.encode(), gzip.compress(text.encode())):
         file = BytesIO(data)
         assert recognise(file, "input") is kind

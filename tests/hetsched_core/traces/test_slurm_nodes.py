@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.slurm_nodes import SlurmNode, read_scontrol, read_sinfo
+from hetsched_core.traces.slurm_nodes import SlurmNodeRecord, read_scontrol, read_sinfo
 
 # As Slurm 24.11 prints it, shortened; the comment tries to be a field.
 FULL = """\
@@ -32,8 +32,8 @@ NodeName=c1 Arch=x86_64 CoresPerSocket=32
 
 def test_the_output_of_scontrol_is_read_node_by_node_in_lines_or_in_one_line_each() -> None:
     assert read_scontrol(FULL) == (
-        SlurmNode("gpu-1", (("a100", 4),), 62, 512_000),
-        SlurmNode("c1", (), 64, 256_000),
+        SlurmNodeRecord("gpu-1", (("a100", 4),), 62, 512_000),
+        SlurmNodeRecord("c1", (), 64, 256_000),
     )
     lines = "\n".join(" ".join(node.split()) for node in FULL.strip().split("\n\n"))
     assert len(lines.splitlines()) == 2
@@ -58,13 +58,13 @@ def test_fields_of_scontrol(
     cpus: int | None,
     memory_mb: int | None,
 ) -> None:
-    assert read_scontrol(f"NodeName=n {fields}\n") == (SlurmNode("n", gpus, cpus, memory_mb),)
+    assert read_scontrol(f"NodeName=n {fields}\n") == (SlurmNodeRecord("n", gpus, cpus, memory_mb),)
 
 
 SINFO = (
-    SlurmNode("gpu-1", (("a100", 4),), 64, 512_000),
-    SlurmNode("gpu-2", (("a100", 4),), 64, 512_000),
-    SlurmNode("c1", (), 64, 256_000),
+    SlurmNodeRecord("gpu-1", (("a100", 4),), 64, 512_000),
+    SlurmNodeRecord("gpu-2", (("a100", 4),), 64, 512_000),
+    SlurmNodeRecord("c1", (), 64, 256_000),
 )
 
 
@@ -99,14 +99,17 @@ def test_columns_of_sinfo_are_found(text: str) -> None:
     ("text", "nodes"),
     [
         # Only two columns of numbers are CPUs and memory.
-        ("n1 gpu:2 64\n", [SlurmNode("n1", ((None, 2),))]),
-        ("n1 gpu:2 1 64 512000\n", [SlurmNode("n1", ((None, 2),))]),
+        ("n1 gpu:2 64\n", [SlurmNodeRecord("n1", ((None, 2),))]),
+        ("n1 gpu:2 1 64 512000\n", [SlurmNodeRecord("n1", ((None, 2),))]),
         # A partition whose name looks like a node's is none.
-        ("gpu1|n[1-2]|\ngpu2|n3|\n", [SlurmNode("n1"), SlurmNode("n2"), SlurmNode("n3")]),
+        (
+            "gpu1|n[1-2]|\ngpu2|n3|\n",
+            [SlurmNodeRecord("n1"), SlurmNodeRecord("n2"), SlurmNodeRecord("n3")],
+        ),
     ],
 )
 def test_without_a_header_nothing_is_taken_for_what_it_may_not_be(
-    text: str, nodes: list[SlurmNode]
+    text: str, nodes: list[SlurmNodeRecord]
 ) -> None:
     assert list(read_sinfo(text)) == nodes
 
@@ -156,8 +159,8 @@ def test_the_nodes_of_habrok(data_dir: Path) -> None:
     nodes = read_scontrol((data_dir / "sacct/habrok_scontrol_nodes.txt").read_text())
     assert len(nodes) == 183
     assert [node for node in nodes if node.gpus] == [
-        *(SlurmNode(f"a100gpu{i}", (("a100", 4),), 64, 514_404) for i in range(1, 7)),
-        *(SlurmNode(f"v100gpu{i}", (("v100", 1),), 8, 127_376) for i in range(1, 35)),
+        *(SlurmNodeRecord(f"a100gpu{i}", (("a100", 4),), 64, 514_404) for i in range(1, 7)),
+        *(SlurmNodeRecord(f"v100gpu{i}", (("v100", 1),), 8, 127_376) for i in range(1, 35)),
     ]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetsched_core.traces.summary import Share, summarise
+from hetsched_core.traces.summary import WorkloadShare, summarise
 from hetsched_core.traces.workload import Workload
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
@@ -26,8 +26,12 @@ def test_a_job_counts_as_if_it_ran_alone_on_its_fastest_type() -> None:
     assert found.jobs == 5
     assert found.misfits == ("huge", "strange")
     assert found.gpu_hours == pytest.approx(1 + 2 + 4)
-    assert found.by_gpus == (Share("1", 1, 1.0), Share("2", 1, 2.0), Share("4", 1, 4.0))
-    assert found.by_profile == (Share("m", 3, 7.0),)
+    assert found.by_gpus == (
+        WorkloadShare("1", 1, 1.0),
+        WorkloadShare("2", 1, 2.0),
+        WorkloadShare("4", 1, 4.0),
+    )
+    assert found.by_profile == (WorkloadShare("m", 3, 7.0),)
     assert found.run_s == pytest.approx((3600.0,) * 5)
     assert found.mean_run_s == pytest.approx(3600)
     assert found.arrival_cv == pytest.approx(np.std([1, 1, 2, 0]))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.lines import read_lines
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.traces.workload_file import SCHEMA, read_workload, workload_lines
 from hetsched_core.types import (
     EndState,
@@ -119,7 +119,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         tuple(sorted(found, key=arrival_order)),
         {name: draw(tables()) for name in names},
         tuple(draw(st.lists(texts, max_size=3))),
-        tuple(draw(st.lists(st.builds(Rejected, texts, texts, st.integers(0, 9)), max_size=3))),
+        tuple(draw(st.lists(st.builds(RejectedJob, texts, texts, st.integers(0, 9)), max_size=3))),
     )
 
 

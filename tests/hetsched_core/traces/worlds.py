@@ -7,8 +7,8 @@ from typing import Any
 
 from hetsched_core.traces.load import LoadOptions
 from hetsched_core.traces.sacct import (
-    Allocation,
-    JobState,
+    LoggedAllocation,
+    LoggedState,
     ReadReport,
     SacctOptions,
     Unusable,
@@ -40,7 +40,7 @@ def columns(fields: str, zone: str = "UTC") -> SacctOptions:
     return SacctOptions(fields=parse_fields(fields), zone=parse_zone(zone))
 
 
-def allocation(**changes: Any) -> Allocation:
+def allocation(**changes: Any) -> LoggedAllocation:
     """Return what the sound row of the tests of sacct becomes: two A100s for an hour."""
     job_id = changes.get("job_id", "100")
     values: dict[str, Any] = {
@@ -50,7 +50,7 @@ def allocation(**changes: Any) -> Allocation:
         "user": "ada",
         "account": "lab",
         "partition": "gpu",
-        "state": JobState.COMPLETED,
+        "state": LoggedState.COMPLETED,
         "submit_s": NOON + 7_200,
         "eligible_s": NOON + 7_200,
         "start_s": NOON + 7_800,
@@ -68,7 +68,7 @@ def allocation(**changes: Any) -> Allocation:
         "doubts": (),
         "line": 2,
     }
-    return Allocation(**(values | changes))
+    return LoggedAllocation(**(values | changes))
 
 
 SOUND = {
@@ -98,12 +98,12 @@ SOUND = {
 class Outcome:
     """What reading a log gave."""
 
-    allocations: list[Allocation]
+    allocations: list[LoggedAllocation]
     report: ReadReport
     unusable: list[Unusable]
 
     @property
-    def only(self) -> Allocation:
+    def only(self) -> LoggedAllocation:
         """The one allocation of a log in which every line but the header is one."""
         assert not self.unusable, self.unusable
         (allocation,) = self.allocations

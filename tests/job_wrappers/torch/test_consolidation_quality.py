@@ -7,15 +7,15 @@ from benchmarks.consolidation_quality import (
     PAGE,
     Compared,
     Digits,
-    Judged,
-    Setting,
+    HeldOutScore,
+    TrainingSetting,
     settings,
     within,
 )
 
 
 def test_three_copies_tell_digits_no_worse_than_one_copy_of_as_many_steps() -> None:
-    setting = Setting(Digits(), 1050)
+    setting = TrainingSetting(Digits(), 1050)
     found = Compared.of(setting, range(3))
     mean, bound = found.worse_by()[0]
     assert mean <= bound < MARGIN
@@ -24,7 +24,7 @@ def test_three_copies_tell_digits_no_worse_than_one_copy_of_as_many_steps() -> N
 
 
 def test_the_study_would_notice_copies_that_are_worse() -> None:
-    good, bad = Judged(0.1, 0.98), Judged(0.1, 0.96)
+    good, bad = HeldOutScore(0.1, 0.98), HeldOutScore(0.1, 0.96)
     worse = Compared([good] * 5, [bad] * 4 + [good])
     assert worse.worse_by()[0][1] > MARGIN
     assert Compared([good] * 5, [good] * 5).worse_by() == ((0.0, 0.0), (0.0, 0.0))

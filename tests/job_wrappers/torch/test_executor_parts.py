@@ -20,7 +20,7 @@ from job_wrappers import tensor_file
 from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.executor import kept
-from job_wrappers.executor.layers import Layers
+from job_wrappers.executor.layers import ModelLayers
 from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
 from tests.job_wrappers.worlds import same
@@ -169,7 +169,7 @@ def test_a_damaged_gradient_is_removed_for_its_task_to_run_again(tmp_path: Path)
 
 def test_a_model_that_leaves_the_device_is_overwritten_there() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    layers = Layers(model, "cpu")
+    layers = ModelLayers(model, "cpu")
     layers.load()
     layers.wait()
     there = [tensor.view(-1) for tensor in layers.tensors()]
@@ -195,7 +195,7 @@ def test_a_forward_pass_waits_for_each_layer_and_for_no_other(
     model = network_with_a_child_that_is_never_called()
     inputs = torch.randn(2, 3)
     expected = model(inputs)
-    layers = Layers(model, "cpu")
+    layers = ModelLayers(model, "cpu")
     original = torch.Tensor.copy_
     began = [threading.Event() for _ in model]
     copied: list[torch.Tensor] = []
@@ -227,7 +227,7 @@ def test_a_forward_pass_waits_for_each_layer_and_for_no_other(
 
 
 def test_an_error_of_the_transfer_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = Layers(nn.Linear(3, 3), "cpu")
+    layers = ModelLayers(nn.Linear(3, 3), "cpu")
 
     def fails(*_: Any, **__: Any) -> None:
         raise MemoryError("the device is full")
@@ -380,7 +380,10 @@ def test_models_are_kept_that_come_next_as_far_as_there_is_room(
         (lambda: TaskJob("a", "m:f", 1, 0), "1 round or more"),
         (lambda: TaskJob("a", f"{JOBS}:no_work", 1).work(), "returned no Work"),
         (lambda: TaskJob("a", f"{JOBS}:absent", 1).work(), "has no function 'absent'"),
-        (lambda: Layers(nn.Linear(3, 3), "cpu").put({"weight": torch.zeros(2, 2)}), "does not fit"),
+        (
+            lambda: ModelLayers(nn.Linear(3, 3), "cpu").put({"weight": torch.zeros(2, 2)}),
+            "does not fit",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(refused: Callable[[], object], why: str) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
 from tests.job_wrappers.worlds import (
@@ -90,7 +89,7 @@ def daemon_of(
         backend,
         policy,
         settings,
-        mode=Mode.ENFORCE,
+        mode=DaemonMode.ENFORCE,
         clock=time.time,
         sleep=time.sleep,
         store=store,
@@ -106,7 +105,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     words = ("--epochs=6", "--samples=320", "--global-batch=16")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, make_policy("hops"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
@@ -132,7 +131,7 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     words = ("--epochs=3", "--samples=203", "--dropout=0.2")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --can-checkpoint --learning-rate=0.04 --lr-scaling=sqrt"
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, make_policy("fifo"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         begun = out / "losses.txt"
@@ -173,7 +172,7 @@ def test_the_template_trains_on_what_it_is_given_to_its_end(
     }
     sbatch = testbed.installed.program("sbatch")
     words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, make_policy("fifo"), tmp_path, store)
         job = run(words, env=environment, cwd=tmp_path).strip()
         drive(daemon, ended(backend, [job]), timeout_s=120)

@@ -11,8 +11,7 @@ from typing import ClassVar
 import pytest
 
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Replan, Snapshot, Trigger
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
@@ -49,7 +48,7 @@ def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_
     # An a100 node, another one, and a t4 node.
     one, other, third = "n0", "n3", "n2"
     policy = InShape({one: 2, other: 1})
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, policy, out, store, grace_s=10.0, round_s=2.0)
         job = submit(testbed, out, " ".join((*words, "--nap=0.3")), options=options)
         begun = out / "losses.txt"

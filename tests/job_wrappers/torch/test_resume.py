@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.records.spool import Checkpoint, End, Loss, Profile, Progress, Start
+from hetsched_core.records.spool import Checkpoint, End, Loss, Profile, Progress, SpoolStart
 from tests.job_wrappers.worlds import (
     assert_same_training,
     launch,
@@ -55,7 +55,7 @@ def test_stopped_in_mid_epoch_it_goes_on_bit_for_bit_and_tells_the_scheduler(
     assert same(weights(tmp_path), weights(left_alone))
 
     lines = spooled(tmp_path)
-    assert isinstance(lines[0], Start)
+    assert isinstance(lines[0], SpoolStart)
     assert lines[0].world_size == gpus
     (profile,) = [line for line in lines if isinstance(line, Profile)]
     assert (profile.gpu_type, profile.gpus, profile.batch_size) == ("cpu", gpus, 8)
@@ -72,7 +72,7 @@ def test_stopped_in_mid_epoch_it_goes_on_bit_for_bit_and_tells_the_scheduler(
     assert isinstance(end, End)
     assert (end.samples, end.how) == (samples, "stopped")
     first, *_, last = spooled(tmp_path, 1)
-    assert isinstance(first, Start)
+    assert isinstance(first, SpoolStart)
     assert isinstance(last, End)
     assert (last.samples, last.how) == (4 * 203, "completed")
 

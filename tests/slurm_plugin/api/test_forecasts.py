@@ -7,7 +7,7 @@ from typing import ClassVar
 from hetsched_core.forecast import StartRange
 from hetsched_core.policies.las import Las
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.types import EMPTY_PLAN, JobView, Plan, Round, Snapshot
 from slurm_plugin.api.forecasts import Forecasts, Known
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
@@ -52,7 +52,7 @@ def asked_for() -> tuple[Slow, Known]:
     slow = Slow()
     plan = slow.plan(replace(snapshot, previous=EMPTY_PLAN))
     jobs_there = {name: (name, each.job) for name, each in snapshot.jobs.items()}
-    return slow, Known(slow, snapshot, plan, jobs_there, (), Settings(grace_s=30.0))
+    return slow, Known(slow, snapshot, plan, jobs_there, (), SimulationSettings(grace_s=30.0))
 
 
 def test_one_job_that_waits_long_in_short_rounds_gets_a_range_in_time() -> None:

@@ -24,7 +24,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.api.meters import Meters, serve_meters
-from slurm_plugin.backend import Enter, Leave, Outcome, Requeue
+from slurm_plugin.backend import ApplyResult, Enter, Leave, Requeue
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.listening import Heard
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
@@ -66,12 +66,12 @@ def labels(**them: str) -> frozenset[tuple[str, str]]:
 
 def test_what_is_scraped_is_what_happened() -> None:
     meters = Meters()
-    outcome = Outcome((PLACE, Requeue("2"), Leave("3")), ((PLACE, "busy"),), ())
+    outcome = ApplyResult((PLACE, Requeue("2"), Leave("3")), ((PLACE, "busy"),), ())
     meters.note(CycleReport(DECISION, outcome=outcome), SNAPSHOT, PLAN)
     forged = RejectedLines(65534, FileReject.OWNER, 1, "7.0.0.jsonl")
     wrong = RejectedLines(1000, Reject.OUT_OF_RANGE, 3, "samples")
     told = Heard(rejected=(forged, wrong))
-    report = CycleReport(None, ("a rule",), outcome=Outcome((PLACE,), (), ()), heard=told)
+    report = CycleReport(None, ("a rule",), outcome=ApplyResult((PLACE,), (), ()), heard=told)
     meters.note(report, SNAPSHOT, PLAN)
     address = free_address()
     server = serve_meters(address, meters)
@@ -103,7 +103,7 @@ def test_what_is_scraped_is_what_happened() -> None:
 
 def test_while_slurm_is_away_the_cluster_is_as_it_was_seen_last() -> None:
     meters = Meters()
-    meters.note(CycleReport(outcome=Outcome((), (), ())), SNAPSHOT, PLAN)
+    meters.note(CycleReport(outcome=ApplyResult((), (), ())), SNAPSHOT, PLAN)
     meters.note(CycleReport(away="munge"), None, PLAN)
     value = meters.registry.get_sample_value
     assert value("hetsched_slurm_away") == 1
@@ -157,7 +157,7 @@ def test_restarts_errors_and_how_far_estimates_are_off_are_counted_once() -> Non
     assert value("hetsched_restarts_total") == 1
     assert value("hetsched_estimate_error_ratio_count") == 2
     meters.note(CycleReport(away="munge"), None, PLAN)
-    meters.note(CycleReport(outcome=Outcome((), ((PLACE, "busy"),), ())), SNAPSHOT, PLAN)
+    meters.note(CycleReport(outcome=ApplyResult((), ((PLACE, "busy"),), ())), SNAPSHOT, PLAN)
     assert value("hetsched_slurm_errors_total", {"error": "away"}) == 1
     assert value("hetsched_slurm_errors_total", {"error": "refused"}) == 1
 

@@ -10,13 +10,12 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.backend import Resources, SlurmJob, SlurmSite
 from slurm_plugin.cli.ask import _print_why
-from slurm_plugin.daemon import Mode
-from slurm_plugin.daemon.settings import Jobs
+from slurm_plugin.daemon import DaemonMode
+from slurm_plugin.daemon.settings import JobSelection
 from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, placed, running
 from tests.slurm_plugin.daemon.test_journal import CONFIGURATION, ROOT, Bench, bench_on
 
@@ -26,10 +25,10 @@ NO_GPUS = replace(RIGID, id="8", gpus=0, resources=Resources((1, 0), 1, "", "", 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A daemon with a node of four GPUs, and those who ask it."""
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         found = bench_on(store, Clock())
         yield found
-        found.audience.close()
+        found.telemetry.close()
 
 
 def sentences(bench: Bench, job: str, peer: Peer = ROOT) -> list[str]:
@@ -111,8 +110,8 @@ def test_a_heterogeneous_job_is_refused_with_a_sentence(bench: Bench) -> None:
 
 
 def test_in_a_pilot_jobs_without_a_requirement_set_are_slurm_s(bench: Bench) -> None:
-    pilot = replace(CONFIGURATION, jobs=Jobs.MARKED)
-    bench.daemon.adopt(make_policy("fifo"), pilot, Mode.ENFORCE)
+    pilot = replace(CONFIGURATION, jobs=JobSelection.MARKED)
+    bench.daemon.adopt(make_policy("fifo"), pilot, DaemonMode.ENFORCE)
     bench.cycle(RIGID, WAITING)
     (said,) = sentences(bench, "5")
     assert said.endswith(

@@ -32,7 +32,7 @@ from slurm_plugin.backend import (
     SlurmState,
     Terms,
 )
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.daemon.request import Request, own_of, read_mark, request_of
 from tests.slurm_plugin.backend.fake import LASTING, PENDING, FakeBackend
 
@@ -133,7 +133,7 @@ def daemon_of(
     backend: SlurmBackend,
     clock: Clock,
     policy: Policy | None = None,
-    mode: Mode = Mode.ENFORCE,
+    mode: DaemonMode = DaemonMode.ENFORCE,
     settings: DaemonSettings = SETTINGS,
     store: Store | None = None,
     stopwatch: Callable[[], float] = lambda: 0.0,

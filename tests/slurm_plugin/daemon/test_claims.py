@@ -19,7 +19,7 @@ from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite
 from slurm_plugin.daemon.claims import ClusterClaim
 from slurm_plugin.daemon.configuration import LogForm
-from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.database import DaemonDatabase
 from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log
 from slurm_plugin.daemon.process import _Held
@@ -201,7 +201,7 @@ def test_a_name_that_does_not_answer_is_logged_once_and_claimed_once_it_is_free(
     slurm, path, said = FakeBackend(state(WAITING)), tmp_path / "daemon.duckdb", io.StringIO()
     slurm.where = replace(slurm.where, cluster=cluster)
     log = open_log(LogForm.LOGFMT, said)
-    with DaemonLock(path, 0.0) as lock, ClusterClaim() as claim, Database(path) as database:
+    with DaemonLock(path, 0.0) as lock, ClusterClaim() as claim, DaemonDatabase(path) as database:
         database.open(0.0)
         held = _Held(lock, claim, database)
         claim.hold()

@@ -14,7 +14,7 @@ from hetsched_core.cli import main
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite
 from slurm_plugin.cli.config import config
-from slurm_plugin.daemon import Mode
+from slurm_plugin.daemon import DaemonMode
 from slurm_plugin.daemon.configuration import (
     BackendName,
     DaemonConfiguration,
@@ -23,7 +23,7 @@ from slurm_plugin.daemon.configuration import (
     settings,
     to_toml,
 )
-from slurm_plugin.daemon.settings import Jobs
+from slurm_plugin.daemon.settings import JobSelection
 from tests.slurm_plugin.backend.fake import FakeBackend
 
 ROOT = Path(__file__).parents[3]
@@ -50,13 +50,13 @@ def test_what_the_file_does_not_say_has_its_default(write: Write) -> None:
         write('partitions = ["gpu", "old"]\nround_s = 90\nmode = "enforce"\n')
     )
     assert read.partitions == {"gpu", "old"}
-    assert (read.round_s, read.mode) == (90.0, Mode.ENFORCE)
+    assert (read.round_s, read.mode) == (90.0, DaemonMode.ENFORCE)
     assert (read.policy, read.cycle_s, read.log) == ("fifo", 1.0, LogForm.LOGFMT)
     assert not read.parameters
     # A pilot names nodes alone.
     read = read_configuration(write('nodes = "n[0-1],n7"\njobs = "marked"\n'))
     assert read.node_names == {"n0", "n1", "n7"}
-    assert (read.partitions, read.jobs) == (frozenset(), Jobs.MARKED)
+    assert (read.partitions, read.jobs) == (frozenset(), JobSelection.MARKED)
 
 
 def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: Write) -> None:
@@ -119,7 +119,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
         partitions=st.frozensets(NAMES, min_size=1, max_size=3),
         round_s=st.floats(1, 86_400),
         slack_s=st.integers(20, 86_400),
-        mode=st.sampled_from(Mode),
+        mode=st.sampled_from(DaemonMode),
         database=NAMES.filter(lambda name: bool(Path(name).name)).map(Path),
         parameters=st.dictionaries(
             st.from_regex(r"[a-z_]{1,8}", fullmatch=True), NAMES, max_size=3

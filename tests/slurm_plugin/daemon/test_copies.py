@@ -13,7 +13,7 @@ from hetsched_core.simulate.forward import first_starts
 from hetsched_core.store import JobProgress
 from hetsched_core.types import NodeCondition, Phase, Placed, ReasonCode, Waiting
 from slurm_plugin.backend import Cancel, Enter, JobState, RefusedError, Requeue, SlurmJob, SlurmNode
-from slurm_plugin.daemon import DaemonSettings, Mode
+from slurm_plugin.daemon import DaemonMode, DaemonSettings
 from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
     Site,
@@ -287,7 +287,7 @@ def test_who_waits_among_jobs_of_copies_is_told_why_and_when() -> None:
 
 
 def test_in_shadow_nothing_is_done() -> None:
-    site = site_of(element(0), element(1), element(2), used=(0, 0), mode=Mode.SHADOW)
+    site = site_of(element(0), element(1), element(2), used=(0, 0), mode=DaemonMode.SHADOW)
     assert site.cycle() == []
     assert len(places(site.report.changes)) == 2
 

@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from slurm_plugin.backend import Enter, Requeue
-from slurm_plugin.daemon import Mode
+from slurm_plugin.daemon import DaemonMode
 from tests.slurm_plugin.daemon.fake_slurm import Site, left, named, placed, places
 from tests.slurm_plugin.daemon.test_copies import (
     SETTINGS,
@@ -23,7 +23,7 @@ from tests.slurm_plugin.daemon.test_copies import (
 
 def reload(site: Site, policy: str) -> None:
     """Go on under another policy."""
-    site.daemon.adopt(make_policy(policy), SETTINGS, Mode.ENFORCE)
+    site.daemon.adopt(make_policy(policy), SETTINGS, DaemonMode.ENFORCE)
 
 
 def test_one_element_is_all_of_the_job() -> None:

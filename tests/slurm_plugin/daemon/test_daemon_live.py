@@ -17,12 +17,11 @@ import pytest
 from ClusterShell.NodeSet import NodeSet
 
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backend
-from slurm_plugin.daemon import CycleReport, Daemon, DaemonSettings, Mode
-from slurm_plugin.daemon.settings import Jobs
+from slurm_plugin.daemon import CycleReport, Daemon, DaemonMode, DaemonSettings
+from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING
@@ -41,7 +40,7 @@ SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), restart_cost_s=0.0, gra
 def daemon_of(
     backend: SlurmBackend,
     policy: str | Policy = "fifo",
-    mode: Mode = Mode.ENFORCE,
+    mode: DaemonMode = DaemonMode.ENFORCE,
     store: Store | None = None,
     settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
@@ -238,7 +237,7 @@ SETS = ("1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3")
 def test_sixty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, store=store)
         asked = {
             submitter.submit(f"--gpu-set={text} --can-checkpoint", seconds=1): text
@@ -285,7 +284,7 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
             for text in rng.choices(sets, k=count)
         }
 
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, policy, store=store, settings=settings)
         asked = submit(long, ("4,8", "2-8"), 12)
         drive(daemon, started(submitter, list(asked)[:4]), timeout_s=30)
@@ -306,7 +305,7 @@ def test_under_hlas_short_jobs_of_unknown_length_overtake_long_ones_in_slots_of_
         four = "--gpu-set=4 --can-checkpoint"
         return [submitter.submit(four, seconds=seconds) for _ in range(count)]
 
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, policy, store=store, settings=replace(SETTINGS, round_s=3.0))
         long = submit(12, 6.0)
         drive(daemon, started(submitter, long[:8]), timeout_s=60)
@@ -325,7 +324,7 @@ def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_ar
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     # A pilot: of two nodes of the partition, and of jobs that opt in.
-    settings = replace(SETTINGS, partitions=frozenset(), nodes="n1,n4", jobs=Jobs.MARKED)
+    settings = replace(SETTINGS, partitions=frozenset(), nodes="n1,n4", jobs=JobSelection.MARKED)
     there = submitter.submit("", "--nodelist=n1", "--gpus-per-node=7")
     await_job(backend, there, running)
     daemon = daemon_of(backend, settings=settings)
@@ -362,7 +361,7 @@ def test_a_job_that_begins_while_slurm_is_read_is_not_taken_for_somebody_else_s(
 ) -> None:
     reader = open_backend("commands")
     job = submitter.submit("--gpu-set=4", "--hold", "--nodelist=n0")
-    daemon = daemon_of(reader, mode=Mode.SHADOW)
+    daemon = daemon_of(reader, mode=DaemonMode.SHADOW)
     program = shutil.which("scontrol")
     (tmp_path / "bin").mkdir()
     slow = tmp_path / "bin" / "scontrol"

@@ -25,7 +25,7 @@ from hetsched_core.store import (
     StoreWriteError,
     database,
 )
-from slurm_plugin.daemon.database import TRY_AGAIN_S, Database
+from slurm_plugin.daemon.database import TRY_AGAIN_S, DaemonDatabase
 
 NOW = 1.76e9
 
@@ -38,24 +38,24 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def one(path: Path) -> Iterator[Database]:
+def one(path: Path) -> Iterator[DaemonDatabase]:
     """A database that is open."""
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         assert one.open(NOW) == ()
         yield one
 
 
-def store_of(one: Database) -> Store:
+def store_of(one: DaemonDatabase) -> Store:
     assert one.store is not None
     return one.store
 
 
-def kept(one: Database) -> int:
+def kept(one: DaemonDatabase) -> int:
     """How many decisions it has."""
     return store_of(one).summary().decisions
 
 
-def record(one: Database, decisions: int) -> None:
+def record(one: DaemonDatabase, decisions: int) -> None:
     """Have it hold so many more decisions."""
     for number in range(decisions):
         document = random.Random(number).randbytes(2000).hex()
@@ -69,7 +69,7 @@ def aside(path: Path, number: int = 1) -> Path:
     return path.with_name(f"daemon.duckdb.damaged-{number}")
 
 
-def said_once(one: Database, error: StoreError | None = None) -> tuple[str, ...]:
+def said_once(one: DaemonDatabase, error: StoreError | None = None) -> tuple[str, ...]:
     """What a look finds, of which the next one says no more."""
     said = one.check(NOW + 1, error)
     assert one.check(NOW + 2, None) == ()
@@ -82,7 +82,7 @@ def mode_of(path: Path) -> int:
 
 def test_a_new_one_and_a_sound_one_are_opened_without_a_word(path: Path) -> None:
     for _ in range(2):
-        with Database(path) as one:
+        with DaemonDatabase(path) as one:
             assert one.open(NOW) == ()
             # A full disk is no damage: the store stays, and may be tried again.
             assert said_once(one, StoreWriteError("full")) == ()
@@ -96,7 +96,7 @@ def test_one_that_is_damaged_at_the_start_is_set_aside_and_said(path: Path, dama
     whole = path.read_bytes()
     broken = {"zeros": bytes(len(whole)), "cut": whole[:5000], "text": b"not a database " * 1000}
     path.write_bytes(broken[damage])
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         (said,) = one.open(NOW)
         assert "set aside as daemon.duckdb.damaged-1" in said
         assert "speeds are estimated until they are measured again" in said
@@ -104,7 +104,9 @@ def test_one_that_is_damaged_at_the_start_is_set_aside_and_said(path: Path, dama
     assert aside(path).read_bytes() == broken[damage]
 
 
-def test_one_that_is_found_damaged_later_is_set_aside_and_said(path: Path, one: Database) -> None:
+def test_one_that_is_found_damaged_later_is_set_aside_and_said(
+    path: Path, one: DaemonDatabase
+) -> None:
     before = one.store
     (said,) = said_once(one, StoreDamagedError("a block is wrong"))
     assert said.startswith("a block is wrong: it was set aside as daemon.duckdb.damaged-1")
@@ -132,7 +134,7 @@ def write_over_the_middle(path: Path) -> None:
         file.write(os.urandom(path.stat().st_size // 2))
 
 
-def spoilt_by(spoil: Callable[[Path], None], path: Path, one: Database) -> bytes:
+def spoilt_by(spoil: Callable[[Path], None], path: Path, one: DaemonDatabase) -> bytes:
     """Fill a database, and spoil it; return what is in its file then."""
     record(one, 100)
     store_of(one).checkpoint()
@@ -145,7 +147,7 @@ def spoilt_by(spoil: Callable[[Path], None], path: Path, one: Database) -> bytes
 def test_one_that_another_process_spoils_is_set_aside_at_once_and_said_once(
     path: Path, spoil: Callable[[Path], None]
 ) -> None:
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         one.open(NOW)
         spoilt = spoilt_by(spoil, path, one)
         said = said_once(one)
@@ -161,7 +163,7 @@ def test_one_that_another_process_spoils_is_set_aside_at_once_and_said_once(
 
 
 def test_one_that_is_spoilt_in_the_daemon_s_last_moment_is_not_written_into(path: Path) -> None:
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         one.open(NOW)
         spoilt = spoilt_by(write_over_the_middle, path, one)
     assert path.read_bytes() == spoilt
@@ -169,7 +171,7 @@ def test_one_that_is_spoilt_in_the_daemon_s_last_moment_is_not_written_into(path
 
 @pytest.mark.parametrize("which", ["daemon.duckdb", "daemon.duckdb.wal"])
 def test_what_is_spoilt_while_something_is_written_is_seen_as_well(
-    path: Path, one: Database, which: str
+    path: Path, one: DaemonDatabase, which: str
 ) -> None:
     record(one, 2)
     with store_of(one).transaction() as transaction:
@@ -183,20 +185,20 @@ def test_nothing_that_the_daemon_writes_itself_is_taken_for_another_s(
 ) -> None:
     # Often enough that the log is merged many times.
     monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1 << 18)
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         one.open(NOW)
         for number in range(10):
             record(one, 30)
             store_of(one).forget_decisions(keep=100, most_bytes=1 << 20)
             assert one.check(NOW + number, None) == ()
             kept(one)
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         assert one.open(NOW) == ()
         assert one.check(NOW + 1, None) == ()
 
 
 def test_one_that_was_only_touched_is_gone_on_with_and_nothing_is_lost(
-    path: Path, one: Database
+    path: Path, one: DaemonDatabase
 ) -> None:
     record(one, 5)
     os.utime(path)
@@ -215,7 +217,7 @@ def test_one_that_was_only_touched_is_gone_on_with_and_nothing_is_lost(
     ids=["deleted", "cut", "overwritten"],
 )
 def test_a_log_that_another_process_spoils_is_written_anew_and_nothing_is_lost(
-    path: Path, one: Database, spoil: Callable[[Path], object]
+    path: Path, one: DaemonDatabase, spoil: Callable[[Path], object]
 ) -> None:
     log = path.with_name("daemon.duckdb.wal")
     record(one, 5)
@@ -235,7 +237,7 @@ def test_one_whose_mode_is_changed_gets_back_its_own(path: Path) -> None:
         there.write_text("names")
         there.chmod(0o644)
     path.with_name("daemon.duckdb.link").symlink_to(another)
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         assert one.open(NOW) == one.check(NOW, None) == ()
         # A link is not followed.
         assert [mode_of(each) for each in (path, aside(path, 7), another)] == [0o600, 0o600, 0o644]
@@ -249,10 +251,10 @@ def test_one_whose_mode_is_changed_gets_back_its_own(path: Path) -> None:
 GIVEN_AWAY = """
 import os, sys
 from pathlib import Path
-from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.database import DaemonDatabase
 path = Path(sys.argv[1])
 os.setuid(65532)
-with Database(path) as one:
+with DaemonDatabase(path) as one:
     print(one.open(0.0), flush=True)
     for _ in range(2):
         sys.stdin.readline()
@@ -280,7 +282,7 @@ def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> No
 
 @as_root
 def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(
-    path: Path, one: Database
+    path: Path, one: DaemonDatabase
 ) -> None:
     os.chown(path, 65_534, -1)
     path.chmod(0o644)
@@ -295,7 +297,9 @@ def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(
     assert one.check(NOW + 3, None) == (back,)
 
 
-def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path, one: Database) -> None:
+def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(
+    path: Path, one: DaemonDatabase
+) -> None:
     path.unlink()
     (said,) = said_once(one)
     assert "was deleted or replaced: a new one is begun" in said
@@ -312,7 +316,7 @@ def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path, one:
 def test_where_none_can_be_had_it_is_said_once_and_tried_again(path: Path) -> None:
     folder = path.parent / "folder"
     folder.mkdir()
-    with Database(folder / path.name) as one:
+    with DaemonDatabase(folder / path.name) as one:
         one.open(NOW)
         (folder / path.name).unlink()
         folder.rename(path.parent / "gone")
@@ -329,7 +333,7 @@ def test_one_that_somebody_reads_is_awaited(path: Path, monkeypatch: pytest.Monk
     def held(*_: object) -> Store:
         raise StoreHeldError(f"{path} is open in process 7")
 
-    with Database(path) as one:
+    with DaemonDatabase(path) as one:
         with monkeypatch.context() as patched:
             patched.setattr(Store, "open", held)
             (said,) = one.open(NOW)
@@ -344,10 +348,10 @@ def test_what_an_admin_has_to_decide_ends_the_daemon_at_its_start(path: Path) ->
         other.execute("CREATE TABLE mine (x)")
     other.close()
     whole = path.read_bytes()
-    with Database(path) as one, pytest.raises(NotAStoreError):
+    with DaemonDatabase(path) as one, pytest.raises(NotAStoreError):
         one.open(NOW)
     assert path.read_bytes() == whole
-    with Database(path.parent / "missing" / "x") as one, pytest.raises(StoreError):
+    with DaemonDatabase(path.parent / "missing" / "x") as one, pytest.raises(StoreError):
         one.open(NOW)
 
 

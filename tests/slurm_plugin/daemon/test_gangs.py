@@ -21,15 +21,15 @@ from slurm_plugin.backend import (
     Together,
 )
 from slurm_plugin.daemon.gangs import (
-    broken,
     complete,
-    folded,
+    gang_end,
     job_of,
+    jobs_of_gangs,
     leftover,
+    member_changes,
     of_leader,
     pieces_held,
     stopped_as,
-    tidied,
     together,
 )
 from slurm_plugin.daemon.managed import blocked_by
@@ -66,14 +66,14 @@ def running(number: int, nodes: tuple[str, ...], gpus: int, **more: Any) -> Slur
 
 def gang(*elements: SlurmJob) -> SlurmJob:
     """The job that they are."""
-    found, left = folded({each.id: each for each in elements})
+    found, left = jobs_of_gangs({each.id: each for each in elements})
     assert (list(found), left) == (["7"], ())
     return found["7"]
 
 
 def tidy(*elements: SlurmJob, starting: bool = False) -> list[Change]:
     """What is done for elements of a gang that is not placed now."""
-    return list(tidied(gang(*elements), None, starting=starting))
+    return list(member_changes(gang(*elements), None, starting=starting))
 
 
 LEAD = running(0, ("n0",), 4)
@@ -89,7 +89,7 @@ def test_elements_are_one_job_that_holds_what_they_hold() -> None:
 
 def cancelled(now: float, *elements: SlurmJob) -> list[str]:
     """What is cancelled of elements without a leader."""
-    found, left = folded({each.id: each for each in elements})
+    found, left = jobs_of_gangs({each.id: each for each in elements})
     return [change.job for change in leftover(left, found, now, patience_s=10.0)]
 
 
@@ -138,7 +138,7 @@ def test_an_element_that_fails_after_its_leader_was_lost_is_no_loss() -> None:
     failed = over(1, "FAILED", start_s=100.0, end_s=150.0)
 
     def lost(lead: SlurmJob, member: SlurmJob, now: float) -> list[Change]:
-        return list(broken(gang(lead, member), now=now, patience_s=10.0))
+        return list(gang_end(gang(lead, member), now=now, patience_s=10.0))
 
     assert lost(LEAD, failed, 159.0) == []
     assert lost(LEAD, failed, 161.0) == [Cancel("7")]

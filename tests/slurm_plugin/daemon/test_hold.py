@@ -23,8 +23,8 @@ from slurm_plugin.backend import (
     SlurmReservation,
     SlurmState,
 )
-from slurm_plugin.daemon import Mode
-from slurm_plugin.daemon.hold import holding, letting_go, whole_hold, windows_of
+from slurm_plugin.daemon import DaemonMode
+from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold, windows_of
 from slurm_plugin.daemon.renewing import renewing
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -56,7 +56,7 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
 
 def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
     """Return what keeps these nodes held."""
-    return list(holding(there, whole_hold(there, nodes, SETTINGS, NOW), NOW))
+    return list(hold_changes(there, whole_hold(there, nodes, SETTINGS, NOW), NOW))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_jobs_enter_the_reservation_that_is_made_in_the_same_cycle() -> None:
 
 
 def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
-    site = Site(WAITING, RIGID, reservations=(), mode=Mode.SHADOW)
+    site = Site(WAITING, RIGID, reservations=(), mode=DaemonMode.SHADOW)
     site.cycle()
     site.daemon.let_go()
     assert places(site.report.changes).keys() == {"1", "5"}
@@ -203,7 +203,7 @@ def test_what_the_last_cycle_placed_leaves_in_its_own_shape_before_the_nodes_are
 
 def test_a_daemon_that_goes_over_to_shadow_lets_go_too_and_once() -> None:
     site = Site(placed(RIGID, "n0"))
-    report = site.daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
+    report = site.daemon.adopt(make_policy("fifo"), SETTINGS, DaemonMode.SHADOW)
     site.daemon.let_go()
     assert site.backend.calls == [Leave("5"), Drop(HOLD)]
     assert report.outcome is not None
@@ -257,13 +257,13 @@ class Slow(Policy):
         return make_policy("fifo").plan(snapshot)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", DaemonMode)
 def test_the_daemon_keeps_the_nodes_held_while_its_policy_thinks_and_in_shadow_does_not(
-    mode: Mode, monkeypatch: pytest.MonkeyPatch
+    mode: DaemonMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_plugin.daemon.daemon._RENEW", 0.001)
     backend = FakeBackend()
-    shadow = mode is Mode.SHADOW
+    shadow = mode is DaemonMode.SHADOW
     slow = Slow(until=lambda: time.sleep(0.05) if shadow else await_calls(backend, 2))
     site = Site(WAITING, backend=backend, policy=slow, mode=mode)
     calls = site.cycle()

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.store import IN_MEMORY, JobProgress, Store, StoreWriteError
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, JobProgress, Mode, Store, StoreWriteError
 from hetsched_core.types import JobView, Phase
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.audience import Audience
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
 from slurm_plugin.daemon import Daemon
 from slurm_plugin.daemon.configuration import DaemonConfiguration
@@ -47,24 +46,24 @@ FIRST = running(job(1), 1000.0)
 
 @dataclass
 class Bench:
-    """A daemon with its audience, on a clock of the test's."""
+    """A daemon with its telemetry, on a clock of the test's."""
 
     backend: FakeBackend
     clock: Clock
     store: Store
     daemon: Daemon
-    audience: Audience
+    telemetry: Telemetry
 
     def cycle(self, *jobs: SlurmJob, seconds: float = 1.0) -> CycleReport:
         self.clock.now += seconds
         used = 4 if any(seen.state is JobState.RUNNING for seen in jobs) else 0
         self.backend.state = state(*jobs, nodes=(node("n0", used=used),))
         report = self.daemon.cycle()
-        self.audience.note(self.daemon, report)
+        self.telemetry.note(self.daemon, report)
         return report
 
     def ask(self, question: str, job_id: str = "", peer: Peer = ROOT) -> dict[str, Any]:
-        return self.audience.publisher.answer({"ask": question, "job": job_id}, peer)
+        return self.telemetry.publisher.answer({"ask": question, "job": job_id}, peer)
 
     def view(self, job_id: str = "1") -> JobView:
         return self.daemon.world.jobs[job_id]
@@ -81,16 +80,16 @@ class Bench:
 def bench_on(store: Store, clock: Clock) -> Bench:
     backend = FakeBackend(state())
     daemon = daemon_of(backend, clock, settings=CONFIGURATION, store=store)
-    audience = Audience(CONFIGURATION, clock(), lambda: store, time.perf_counter)
-    return Bench(backend, clock, store, daemon, audience)
+    telemetry = Telemetry(CONFIGURATION, clock(), lambda: store, time.perf_counter)
+    return Bench(backend, clock, store, daemon, telemetry)
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         found = bench_on(store, Clock())
         yield found
-        found.audience.close()
+        found.telemetry.close()
 
 
 def events(bench: Bench, job_id: str) -> list[tuple[str, str]]:
@@ -100,7 +99,7 @@ def events(bench: Bench, job_id: str) -> list[tuple[str, str]]:
 def test_no_thread_is_left_that_python_could_not_end_with(bench: Bench) -> None:
     bench.cycle(*map(job, range(1, 9)))
     assert "forecasts" in {thread.name for thread in threading.enumerate()}
-    bench.audience.close()
+    bench.telemetry.close()
     assert "forecasts" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -121,7 +120,7 @@ def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
     # It ran for half of its ten minutes.
     assert ended.share == pytest.approx(0.5, abs=0.02)
     raqlr = ended.wait_s / (ended.expected_s or 0.0)
-    assert bench.audience.journal.raqlr(bench.clock.now) == pytest.approx(raqlr)
+    assert bench.telemetry.journal.raqlr(bench.clock.now) == pytest.approx(raqlr)
     said = bench.ask("history", "1")["jobs"]
     assert [each["event"] for each in said[0]["events"]] == ["came", "planned", "runs", "left"]
     with pytest.raises(InputError, match="nothing is known of a job '9'"):
@@ -134,8 +133,8 @@ def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown
     bench.cycle(job(1))
     assert bench.ask("history", "1")["jobs"]
     private = replace(CONFIGURATION, private_jobs=True)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
-        other = Audience(private, bench.clock(), lambda: replaced, time.perf_counter)
+    with Store.open(IN_MEMORY, Mode.WRITE) as replaced:
+        other = Telemetry(private, bench.clock(), lambda: replaced, time.perf_counter)
         other.publisher.publish(bench.daemon.snapshot(), bench.daemon.plan, 1)
         for peer, words in (
             (ROOT, "about job '1' is in the database, though it is"),
@@ -151,10 +150,10 @@ def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown
 def test_of_what_goes_on_when_the_database_is_replaced_it_is_said_that_nothing_before_is_known(
     bench: Bench,
 ) -> None:
-    bench.audience.close()
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
+    bench.telemetry.close()
+    with Store.open(IN_MEMORY, Mode.WRITE) as replaced:
         stores = [bench.store]
-        bench.audience = Audience(
+        bench.telemetry = Telemetry(
             CONFIGURATION, bench.clock(), lambda: stores[-1], time.perf_counter
         )
         bench.cycle(FIRST, job(2))
@@ -173,7 +172,7 @@ def test_of_what_goes_on_when_the_database_is_replaced_it_is_said_that_nothing_b
         assert "goes on" not in dict(events(bench, "1"))
         with pytest.raises(InputError, match="'9'; it was never managed here, or before the"):
             bench.ask("history", "9")
-        bench.audience.close()
+        bench.telemetry.close()
 
 
 def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
@@ -183,7 +182,7 @@ def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
     monkeypatch.setattr("slurm_plugin.daemon.journal.REMEMBERED", 2)
     bench.cycle(job(1), job(2), job(3), job(4))
     bench.cycle(FIRST, job(2), job(3), job(4))
-    bench.audience.close()
+    bench.telemetry.close()
     bench.clock.now += 100.0
     after = bench_on(bench.store, bench.clock)
     try:
@@ -195,7 +194,7 @@ def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
         # The first one left while nobody looked.
         assert {one.job.id for one in bench.store.jobs() if one.ended_s is None} == set("234")
     finally:
-        after.audience.close()
+        after.telemetry.close()
 
 
 def test_an_id_that_is_handed_out_again_has_the_history_of_both(bench: Bench) -> None:
@@ -213,12 +212,12 @@ def test_a_store_that_takes_nothing_in_gets_it_later(
     with monkeypatch.context() as patch:
         patch.setattr(bench.store, "record_history", full)
         bench.cycle(job(1))
-    assert bench.audience.journal.trouble == "no space left"
+    assert bench.telemetry.journal.trouble == "no space left"
     bench.cycle(job(1))
     assert events(bench, "1") == []
     bench.cycle(job(1), seconds=11)
     assert events(bench, "1")[0] == CAME
-    assert bench.audience.journal.trouble == ""
+    assert bench.telemetry.journal.trouble == ""
 
 
 @pytest.mark.parametrize("who", ["publisher.publish", "journal.note", "meters.note"])
@@ -231,25 +230,25 @@ def test_who_is_told_of_a_cycle_may_fail_and_is_named(
     bench.cycle(job(1))
     name, method = who.split(".")
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(bench.audience, name), method, fail)
+        patch.setattr(getattr(bench.telemetry, name), method, fail)
         bench.cycle(job(1), job(2))
         bench.cycle(job(1), job(2))
-    assert "KeyError: 'strange job' (test_journal.py:" in bench.audience.trouble
+    assert "KeyError: 'strange job' (test_journal.py:" in bench.telemetry.trouble
     # The others were told.
     assert ("came" in dict(events(bench, "2"))) is (name != "journal")
     assert (len(bench.ask("queue")["jobs"]) == 2) is (name != "publisher")
-    cycles = bench.audience.meters.registry.get_sample_value("hetsched_cycles_total")
+    cycles = bench.telemetry.meters.registry.get_sample_value("hetsched_cycles_total")
     assert cycles == (1 if name == "meters" else 3)
     bench.cycle(job(1), job(2))
-    assert bench.audience.trouble == ""
+    assert bench.telemetry.trouble == ""
     assert events(bench, "2")[0] == CAME
 
 
 def test_the_database_is_lent_to_admins_alone_and_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_plugin.api.past.LENT_S", 0.1)
-    with Store.open(tmp_path / "store", StoreMode.WRITE) as store:
+    monkeypatch.setattr("slurm_plugin.api.past.FROZEN_S", 0.1)
+    with Store.open(tmp_path / "store", Mode.WRITE) as store:
         bench = bench_on(store, Clock())
         try:
             bench.cycle(job(1))
@@ -261,12 +260,12 @@ def test_the_database_is_lent_to_admins_alone_and_for_a_while(
             for thread in threading.enumerate():
                 if isinstance(thread, threading.Timer):
                     thread.join(5)
-            # With nothing lent, the log is merged into the file.
+            # With nothing frozen, the log is merged into the file.
             monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1)
             bench.cycle(job(2))
-            assert store.lend()[0] > said["bytes"]
+            assert store.freeze()[0] > said["bytes"]
         finally:
-            bench.audience.close()
+            bench.telemetry.close()
 
 
 def test_a_job_that_is_to_begin_later_is_told_of_and_no_policy_s_business(bench: Bench) -> None:

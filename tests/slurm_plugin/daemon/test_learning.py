@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.records.decision_record import differences, read_decision
-from hetsched_core.store import IN_MEMORY, ProfileKey, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, ProfileKey, Store
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
@@ -118,7 +117,7 @@ def runs_of(lines: list[str]) -> list[tuple[int, str, float]]:
 def test_hops_measures_a_job_on_one_type_after_another_and_then_runs_it_where_it_is_fastest(
     backend: SlurmBackend, stubs: Stubs, testbed: Testbed
 ) -> None:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = learning(backend, store, stubs.spool, "hops", round_s=4.0)
         job = stubs.submit("--gpu-set=1 --profile-key=stubnet", f"--samples 1e6 {OFTEN}")
 
@@ -167,7 +166,7 @@ def test_hops_measures_a_job_on_one_type_after_another_and_then_runs_it_where_it
 def test_a_job_that_is_moved_is_told_why_and_policies_know_what_it_has_done(
     backend: SlurmBackend, stubs: Stubs, testbed: Testbed
 ) -> None:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = learning(backend, store, stubs.spool, "las", round_s=2.0)
         long = [
             stubs.submit("--gpu-set=4,8 --profile-key=stubnet", f"--samples 1e6 {OFTEN}")
@@ -226,7 +225,7 @@ def test_an_ordinary_user_tells_and_is_told(
             f"cd {own}\nexec /usr/bin/python3 {folder}/job_wrappers/stub.py --spool {spool} "
             f"--samples 300 --batch 8 {OFTEN} {speeds}\n"
         )
-        with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        with Store.open(IN_MEMORY, Mode.WRITE) as store:
             daemon = learning(backend, store, spool)
             done = as_nobody(testbed, "sbatch", "--parsable", f"--output={own}/out", script)
             assert done.returncode == 0, done.stderr

@@ -13,8 +13,7 @@ import pytest
 from immutables import Map
 
 from hetsched_core.policy import RunKey, Stop, StopCause, make_policy
-from hetsched_core.store import IN_MEMORY, Ingested, ProfileKey, Store, StoreWriteError
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Ingested, Mode, ProfileKey, Store, StoreWriteError
 from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import (
     Configuration,
@@ -100,7 +99,7 @@ def progress(t_s: float, samples: float, speed: float = 50.0) -> dict[str, objec
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         yield store
 
 

@@ -24,6 +24,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import (
+    ApplyResult,
     Cancel,
     Change,
     Depend,
@@ -31,7 +32,6 @@ from slurm_plugin.backend import (
     Enter,
     Hold,
     Leave,
-    Outcome,
     Recipients,
     Release,
     Requeue,
@@ -71,12 +71,12 @@ def lines(report: CycleReport, plan: Plan = PLAN) -> list[dict[str, Any]]:
     ],
 )
 def test_that_slurm_changes_no_job_that_has_just_ended_is_no_fault(words: str, level: str) -> None:
-    (line,) = lines(CycleReport(outcome=Outcome((), ((Requeue("3"), words),), ())))
+    (line,) = lines(CycleReport(outcome=ApplyResult((), ((Requeue("3"), words),), ())))
     assert (line["event"], line["level"], line["words"]) == ("refused", level, words)
 
 
 def test_a_decision_is_a_line_with_its_reasons_and_a_job_that_is_measured_does_not_wait() -> None:
-    report = CycleReport(DECISION, outcome=Outcome((), (), ()))
+    report = CycleReport(DECISION, outcome=ApplyResult((), (), ()))
     (line,) = lines(report)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", line.pop("time"))
     assert line == {
@@ -113,7 +113,7 @@ def test_every_change_to_a_job_is_on_record() -> None:
     # A kind of change that is added later needs a line, too.
     assert {type(change) for change in named} == {*get_args(Change)} - {Together}
     made = tuple(named)
-    found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
+    found = lines(CycleReport(None, (), made, ApplyResult(made, (), ())))
     assert [(line["event"], line.get("job", line.get("reservation"))) for line in found] == [
         *named.values()
     ]
@@ -121,7 +121,7 @@ def test_every_change_to_a_job_is_on_record() -> None:
 
 
 def test_changes_that_were_made_or_refused_and_what_is_wrong_are_lines() -> None:
-    outcome = Outcome(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
+    outcome = ApplyResult(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
     found = lines(CycleReport(None, (), CHANGES, outcome, warnings=("job=4: no mark",)))
     assert [line["event"] for line in found] == ["beware", "requeue", "place", "leave", "refused"]
     assert (found[0]["level"], found[0]["words"]) == ("warning", "job=4: no mark")

@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.types import Placed, Reason, ReasonCode
 from slurm_plugin.backend import Asked, Enter, JobState, Leave, RefusedError, Terms
-from slurm_plugin.daemon.settings import Jobs
+from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.daemon.where import Where
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
@@ -69,7 +69,7 @@ def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty()
 
 
 def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
-    site = Site(WAITING, RIGID, settings=replace(SETTINGS, jobs=Jobs.MARKED))
+    site = Site(WAITING, RIGID, settings=replace(SETTINGS, jobs=JobSelection.MARKED))
     assert site.cycle() == [entry(WAITING, "n0")]
 
 
@@ -187,11 +187,11 @@ def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has
 
 @pytest.mark.parametrize(
     ("jobs", "more"),
-    [(Jobs.ALL, {}), (Jobs.MARKED, {}), (Jobs.ALL, {"begin_s": 5000.0})],
+    [(JobSelection.ALL, {}), (JobSelection.MARKED, {}), (JobSelection.ALL, {"begin_s": 5000.0})],
     ids=["no room", "pilot", "later"],
 )
 def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it(
-    jobs: Jobs, more: dict[str, float]
+    jobs: JobSelection, more: dict[str, float]
 ) -> None:
     intruder = replace(placed(RIGID, "n0"), batch=False, **more)  # type: ignore[arg-type]
     site = Site(intruder, nodes=(node("n0", used=4),), settings=replace(SETTINGS, jobs=jobs))

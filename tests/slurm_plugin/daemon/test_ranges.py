@@ -42,7 +42,7 @@ def test_what_was_told_of_a_plan_that_is_gone_is_kept_by_nobody(bench: Bench) ->
     bench.cycle(FIRST, job(2), job(3), job(4))
     assert bench.daemon.plan is not plan
     bench.ask("when", "3")
-    told = dict(bench.audience._forecasts._told)
+    told = dict(bench.telemetry._forecasts._told)
     assert {each[0] for each in told.values()} == {bench.daemon.plan.identity}
 
 
@@ -101,7 +101,7 @@ def test_nothing_is_drawn_while_the_loop_works(
     monkeypatch.setattr("slurm_plugin.api.forecasts.Forecasts._is_new", lambda *_: False)
     said: list[Any] = []
     asking = threading.Thread(target=lambda: said.append(bench.ask("when", "2")["range"]))
-    with bench.audience.standing_still():
+    with bench.telemetry.standing_still():
         bench.cycle(FIRST, job(2))
         with monkeypatch.context() as patch:
             patch.setattr("slurm_plugin.api.forecasts.LONGEST_S", 0.3)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
-from slurm_plugin.daemon import Mode
+from hetsched_core.store import IN_MEMORY, Mode, Store
+from slurm_plugin.daemon import DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration, LogForm, read_configuration
 from slurm_plugin.daemon.log import open_log
 from slurm_plugin.daemon.process import _reloaded
@@ -19,7 +18,7 @@ from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Site
 
 
 def test_a_reload_with_a_mistake_leaves_all_as_it_was_until_it_is_none() -> None:
-    site, said = Site(WAITING, mode=Mode.SHADOW), io.StringIO()
+    site, said = Site(WAITING, mode=DaemonMode.SHADOW), io.StringIO()
     site.cycle()
     before = DaemonConfiguration(partitions=frozenset({"gpu"}))
     after = replace(before, partitions=frozenset({"gpu", "new"}))
@@ -40,22 +39,24 @@ def test_a_reload_with_a_mistake_leaves_all_as_it_was_until_it_is_none() -> None
 
 
 def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
-    site = Site(WAITING, mode=Mode.SHADOW)
+    site = Site(WAITING, mode=DaemonMode.SHADOW)
     site.cycle()
     elsewhere = replace(SETTINGS, partitions=frozenset({"old"}))
     for settings, active in ((elsewhere, set()), (SETTINGS, {WAITING.id})):
-        site.daemon.adopt(make_policy("las"), settings, Mode.SHADOW)
+        site.daemon.adopt(make_policy("las"), settings, DaemonMode.SHADOW)
         site.cycle()
         assert set(site.daemon.plan.entries) == active
 
 
-@pytest.mark.parametrize("modes", [(Mode.ENFORCE, Mode.SHADOW), (Mode.SHADOW, Mode.ENFORCE)])
+@pytest.mark.parametrize(
+    "modes", [(DaemonMode.ENFORCE, DaemonMode.SHADOW), (DaemonMode.SHADOW, DaemonMode.ENFORCE)]
+)
 def test_in_shadow_nothing_is_measured_since_nobody_begins_or_ends_such_a_run(
-    modes: tuple[Mode, Mode], tmp_path: Path
+    modes: tuple[DaemonMode, DaemonMode], tmp_path: Path
 ) -> None:
     keyed = WAITING.mark.replace("}", ',"profile-key":"net","can-checkpoint":true}')
     settings = replace(SETTINGS, spool=tmp_path)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         job = replace(WAITING, mark=keyed)
         site = Site(job, policy="hops", mode=modes[0], settings=settings, store=store)
         for mode in modes:
@@ -63,5 +64,5 @@ def test_in_shadow_nothing_is_measured_since_nobody_begins_or_ends_such_a_run(
                 # A reload into the other mode is told apart, too.
                 site.daemon.adopt(make_policy("hops"), settings, mode)
             site.cycle()
-            measured = ["1"] if mode is Mode.ENFORCE else []
+            measured = ["1"] if mode is DaemonMode.ENFORCE else []
             assert [profile.job for profile in site.daemon.plan.profiles] == measured

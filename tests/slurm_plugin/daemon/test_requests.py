@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import (
     Asked,
     AwayError,
@@ -20,7 +19,7 @@ from slurm_plugin.backend import (
     SlurmJob,
     Terms,
 )
-from slurm_plugin.daemon import Mode
+from slurm_plugin.daemon import DaemonMode
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -153,9 +152,9 @@ def test_elements_stay_one_job_when_an_epilog_writes_over_the_mark_of_one(more: 
     assert len(seen.copies or (seen, *seen.members)) == 2
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_what_is_kept_of_jobs_goes_with_them_in_every_mode(mode: Mode) -> None:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+@pytest.mark.parametrize("mode", DaemonMode)
+def test_what_is_kept_of_jobs_goes_with_them_in_every_mode(mode: DaemonMode) -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         site = Site(mode=mode)
         site.daemon.keep_in(store)
         for jobs in ((RIGID,), ()):
@@ -243,7 +242,7 @@ def test_the_next_daemon_gives_a_job_its_own_shape_back_also_where_the_hold_has_
         given = replace(given, resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
     back = replace(left(WAITING), nodes=named) if job.mark else Leave(job.id, named)
     full = tuple(replace(each, gpus_used=(("v100", 4),), cpus_used=32) for each in TWO)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         first = Site(job, nodes=TWO)
         first.daemon.keep_in(store)
         first.cycle()
@@ -291,7 +290,7 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for(job: SlurmJo
 def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
     array, first = replace(ARRAY, unsplit=(1, 2)), one(0, array="7")
     full = (node("n0", used=4),)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         site, again = Site(array, first, nodes=full), Site(nodes=full)
         site.daemon.keep_in(store)
         site.cycle()
@@ -315,7 +314,7 @@ def test_a_refused_placement_gives_back_the_order_of_the_partitions_too() -> Non
 
 def test_a_job_without_gpus_that_a_daemon_placed_gets_its_own_nodes_from_the_next_one() -> None:
     job = replace(CPUS, pinned=("n0", "n1"), resources=Resources((2, 2), 2, "", "", "", ""))
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         for shown in (job, placed(job, "n0", "n1")):
             site = Site(shown, nodes=TWO)
             site.daemon.keep_in(store)

@@ -10,7 +10,7 @@ from immutables import Map
 
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import Placed, Placement, Plan, Snapshot, Waiting
-from slurm_plugin.backend import JobState, Outcome, Recipients, Requeue, Signal
+from slurm_plugin.backend import ApplyResult, JobState, Recipients, Requeue, Signal
 from tests.slurm_plugin.daemon.fake_slurm import (
     MOVABLE,
     SETTINGS,
@@ -115,7 +115,7 @@ def test_a_job_that_was_warned_and_then_left_alone_is_warned_anew_the_next_time(
 def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again() -> None:
     site = Site(WHOLE, nodes=USED)
     assert site.cycle() == []
-    site.daemon._carried_out((), Outcome((Requeue("1"),), (), ()), site.clock.now)
+    site.daemon._carried_out((), ApplyResult((Requeue("1"),), (), ()), site.clock.now)
     assert site.cycle() == [Requeue("1")]
     # The next run is another.
     assert site.see(replace(WHOLE, restarts=1)) == []

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
+from hetsched_core.store import Mode, Store
 from slurm_plugin.backend import (
     AwayError,
     BackendError,
@@ -60,7 +59,7 @@ def test_a_full_disk_is_said_once_and_stops_nobody(
     small_disk: Callable[[str], Path],
 ) -> None:
     disk = small_disk("3m")
-    with Store.open(disk / "store.duckdb", StoreMode.WRITE) as store:
+    with Store.open(disk / "store.duckdb", Mode.WRITE) as store:
         site = Site(WAITING, store=store)
         with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while True:

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_changes
-from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import (
     SETTINGS,
@@ -133,7 +133,7 @@ def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
 def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforcing_and_ends(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    daemon = daemon_of(backend, mode=Mode.SHADOW)
+    daemon = daemon_of(backend, mode=DaemonMode.SHADOW)
     with script_instead(testbed, NOTHING):
         blocker = sbatch(testbed, "--exclusive", "--nodes=6", "--wrap=sleep 600")
         await_job(backend, blocker, running)
@@ -145,7 +145,7 @@ def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforci
     wanted = daemon.world.jobs[job].job
     assert (set(wanted.requirements.counts), wanted.gpu_types) == ({2, 4}, frozenset({"v100"}))
     assert backend.read().reservations == ()
-    daemon.adopt(make_policy("fifo"), SETTINGS, Mode.ENFORCE)
+    daemon.adopt(make_policy("fifo"), SETTINGS, DaemonMode.ENFORCE)
     daemon.cycle()
     late = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
     testbed.command("scancel", blocker)
@@ -153,7 +153,7 @@ def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforci
     jobs = backend.read().jobs
     assert set(jobs[job].nodes) <= {"n1", "n4"}
     # Looking on again, it hands the nodes back: Slurm starts what is submitted.
-    daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
+    daemon.adopt(make_policy("fifo"), SETTINGS, DaemonMode.SHADOW)
     last = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
     await_job(backend, last, running, 60)
     assert [backend.read().jobs[each].restarts for each in (job, rigid)] == [0, 0]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from job_wrappers.allocation import Allocation
 from job_wrappers.moves import path_of
 from slurm_plugin.api.meters import Meters
@@ -41,7 +40,7 @@ def spool() -> Iterator[Path]:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as opened:
+    with Store.open(IN_MEMORY, Mode.WRITE) as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ from hetsched_core.policies.gavel import Gavel
 from hetsched_core.policies.hadar.hadar import Hadar, Replanning
 from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from tests.hetsched_core.policies.worlds import ends
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, submission
 
@@ -81,7 +81,9 @@ def run(policy: Policy) -> tuple[RunLog, dict[str, int]]:
         for n, epochs in enumerate(PER_ROUND)
     }
     jobs = [submission(f"J{n + 1}", EPOCHS[n], (NEED[n],), profile=f"m{n}") for n in range(3)]
-    log = simulate(jobs, FIG1, policy, linear_speeds(FIG1, rates), Settings(restart_cost_s=0.0))
+    log = simulate(
+        jobs, FIG1, policy, linear_speeds(FIG1, rates), SimulationSettings(restart_cost_s=0.0)
+    )
     return log, {job: -(-round(end_s or 0.0) // 360) for job, end_s in ends(log).items()}
 
 

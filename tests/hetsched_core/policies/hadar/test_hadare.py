@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policies.hadar.hadare import Hadare, Rates
-from hetsched_core.policies.hadar.tracker import Tracker
+from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.throughput.first_estimate import GpuFacts
 from hetsched_core.types import (
     Cluster,
@@ -60,7 +60,9 @@ def budgets(plan: Plan) -> dict[str, dict[str, int]]:
 
 def run(policy: Hadare, *samples: float, round_s: float = 90.0) -> RunLog:
     jobs = [submission(f"j{n}", size) for n, size in enumerate(samples)]
-    return simulate(jobs, H6, policy, H6_SPEEDS, Settings(round_s=round_s, restart_cost_s=0.0))
+    return simulate(
+        jobs, H6, policy, H6_SPEEDS, SimulationSettings(round_s=round_s, restart_cost_s=0.0)
+    )
 
 
 def makespan(log: RunLog) -> float:
@@ -206,11 +208,11 @@ def test_what_was_begun_on_a_part_of_a_node_stays_where_it_could_not_run_or_not_
 
 def test_rates_start_from_formula_10_and_give_way_to_what_is_measured() -> None:
     cluster = cluster_of(v=("v100", 1), k=("k80", 1), t=("t4", 1))
-    first = Tracker().rates("resnet18-cifar10", cluster)
+    first = TrackerNotes().rates("resnet18-cifar10", cluster)
     guess = {t: GpuFacts.published(t).performance_memory_index for t in ("v100", "k80", "t4")}
     assert first["v"] / first["k"] == pytest.approx(guess["v100"] / guess["k80"])
     job = with_job(sized("j", 1e6, held(on(v=1), speed=7.0)), profile="resnet18-cifar10")
-    tracker = Tracker().seen([job])
+    tracker = TrackerNotes().seen([job])
     seen = tracker.rates("resnet18-cifar10", cluster)
     assert seen["v"] == 7.0
     # The others keep their ratio to it.
@@ -224,12 +226,12 @@ def test_measured_rates_divide_the_steps_as_soon_as_a_round_has_shown_them() -> 
 
 
 def test_jobs_get_the_lowest_free_numbers_and_keep_them() -> None:
-    first = Tracker().seen([view("a"), view("b"), view("c")])
+    first = TrackerNotes().seen([view("a"), view("b"), view("c")])
     assert first.parents == {"a": 0, "b": 1, "c": 2}
     assert first.seen([view("a"), view("c"), view("d")]).parents == {"a": 0, "c": 2, "d": 1}
 
 
 def test_the_tracker_survives_being_written_down_and_being_lost() -> None:
-    tracker = Tracker({"j": 3}, {"m": {"n0": 2.5}}, {"j": {"0": 7}})
-    assert Tracker.read(json.loads(json.dumps(tracker.as_memory()))) == tracker
-    assert Tracker.read({}) == Tracker.read({"version": 0}) == Tracker()
+    tracker = TrackerNotes({"j": 3}, {"m": {"n0": 2.5}}, {"j": {"0": 7}})
+    assert TrackerNotes.read(json.loads(json.dumps(tracker.as_memory()))) == tracker
+    assert TrackerNotes.read({}) == TrackerNotes.read({"version": 0}) == TrackerNotes()

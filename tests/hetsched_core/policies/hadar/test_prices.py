@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hadar.prices import UTILITIES, Jobs, Utility, price_bounds
+from hetsched_core.policies.hadar.prices import UTILITIES, PricedJobs, Utility, price_bounds
 
 THROUGHPUT = UTILITIES[Utility.EFFECTIVE_THROUGHPUT]
 
 
-def jobs_of(*jobs: tuple[float, int, tuple[float, ...]]) -> Jobs:
+def jobs_of(*jobs: tuple[float, int, tuple[float, ...]]) -> PricedJobs:
     work, gpus, rates = zip(*jobs, strict=True)
-    return Jobs(np.array(work), np.array(gpus, np.float64), np.array(rates, np.float64))
+    return PricedJobs(np.array(work), np.array(gpus, np.float64), np.array(rates, np.float64))
 
 
 H2 = jobs_of((1000.0, 2, (10.0, 2.0)), (600.0, 1, (6.0, 3.0)))
@@ -88,9 +88,9 @@ def test_prices_are_constant_of_a_type_that_nobody_can_use_and_where_no_job_ends
 
 @pytest.mark.parametrize(
     "jobs",
-    [jobs_of((1.0, 1, (0.0, 0.0))), Jobs(np.empty(0), np.empty(0), np.empty((0, 2)))],
+    [jobs_of((1.0, 1, (0.0, 0.0))), PricedJobs(np.empty(0), np.empty(0), np.empty((0, 2)))],
     ids=["runs nowhere", "no job"],
 )
-def test_prices_of_nothing_are_refused(jobs: Jobs) -> None:
+def test_prices_of_nothing_are_refused(jobs: PricedJobs) -> None:
     with pytest.raises(InputError, match="at least one job"):
         price_bounds(jobs, THROUGHPUT, gpus=1, horizon_s=1.0, until_horizon_s=np.ones(1))

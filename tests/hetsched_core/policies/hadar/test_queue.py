@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from hetsched_core.kernels.payoff import Market
-from hetsched_core.policies.hadar.prices import Bounds, Jobs, price_bounds
-from hetsched_core.policies.hadar.queue import Limits, plan_queue
+from hetsched_core.policies.hadar.prices import Bounds, PricedJobs, price_bounds
+from hetsched_core.policies.hadar.queue import SearchLimits, plan_queue
 from tests.hetsched_core.kernels.naive_payoff import naive_nodes, serve_naively
 from tests.hetsched_core.policies.hadar.markets import market_of, nodes_of
 
@@ -44,10 +44,10 @@ def test_h3_in_the_other_order_only_one_is_taken_since_each_takes_its_own_best()
 def one_slot(utility: Floats, cluster_gpus: int) -> tuple[Market, float]:
     """The market of jobs of one GPU that run for one slot of 1 s, and 2 alpha."""
     one = np.ones(len(utility))
-    jobs = Jobs(one, one, np.ones_like(utility))
+    jobs = PricedJobs(one, one, np.ones_like(utility))
     best = jobs.shortest_s
 
-    def worth(_: Jobs, seconds: Floats) -> Floats:
+    def worth(_: PricedJobs, seconds: Floats) -> Floats:
         # At best for U_max, at worst for U_min.
         of_job: Floats = utility.max(axis=1) if seconds is best else utility.min(axis=1)
         return of_job
@@ -97,7 +97,7 @@ def test_the_bound_holds_for_small_jobs_on_large_nodes() -> None:
     ("jobs", "width"), [(0, 1), (1, 2), (3, 8), (8, 256), (16, 256), (100, 40), (2048, 8)]
 )
 def test_states_are_shared_out_over_the_queue(jobs: int, width: int) -> None:
-    assert Limits().width(jobs) == width
+    assert SearchLimits().width(jobs) == width
 
 
 def test_who_is_alike_is_one_class_and_takes_the_first_node() -> None:
@@ -126,8 +126,10 @@ def test_of_equal_sums_of_payoffs_the_cheaper_is_taken(queue: list[int]) -> None
 def test_states_with_as_much_left_are_one_however_they_came_about() -> None:
     # One or two GPUs each, in turn, on a node of 8: nine states whatever the path.
     market = market_of([1, 2] * 5, [[5.0 + n] for n in range(10)], lowest=[1e-3], highest=[1e-3])
-    assert plan_queue(nodes_of([0], [8]), market, range(10), Limits(states=1, beam=9)).exact
-    assert not plan_queue(nodes_of([0], [8]), market, range(10), Limits(states=1, beam=8)).exact
+    assert plan_queue(nodes_of([0], [8]), market, range(10), SearchLimits(states=1, beam=9)).exact
+    assert not plan_queue(
+        nodes_of([0], [8]), market, range(10), SearchLimits(states=1, beam=8)
+    ).exact
 
 
 def staying(market: Market, stays: list[tuple[int, int, int, float]]) -> Market:

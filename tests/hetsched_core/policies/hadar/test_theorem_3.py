@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from hetsched_core.policies.hadar.hadare import Hadare
-from hetsched_core.policies.hadar.tracker import Tracker
+from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Speeds
 from tests.hetsched_core.policies.worlds import watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
@@ -43,7 +43,7 @@ class Batch:
 
     def run(self, copies: int = 0, policy: Policy | None = None) -> RunLog:
         jobs = [submission(f"j{n}", s, profile=f"m{n}") for n, s in enumerate(self.samples)]
-        settings = Settings(round_s=self.slot_s, restart_cost_s=0.0)
+        settings = SimulationSettings(round_s=self.slot_s, restart_cost_s=0.0)
         policy = policy or replace(FREE, copies=copies)
         return simulate(jobs, self.cluster, policy, self.speeds, settings)
 
@@ -89,7 +89,7 @@ def test_only_the_round_in_which_a_job_ends_leaves_its_nodes_time() -> None:
         batch, (policy, seen) = Batch.drawn(seed), watched(FREE)
         batch.run(policy=policy)
         for snapshot, plan in seen:
-            for job, steps in Tracker.read(plan.memory).assigned.items():
+            for job, steps in TrackerNotes.read(plan.memory).assigned.items():
                 done = snapshot.jobs[job].samples_at(snapshot.now)
                 if sum(steps.values()) >= batch.samples[int(job[1:])] - done - 1e-3:
                     continue

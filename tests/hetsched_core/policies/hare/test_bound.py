@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hetsched_core.optimize import Matrix, Program, Solution, Status, solve
+from hetsched_core.optimize import Matrix, Program, Solution, SolverStatus, solve
 from hetsched_core.policies.hare.bound import certified, relax
 from hetsched_core.policies.hare.schedule import GpuChoice
 from tests.hetsched_core.policies.hare.brute import (
@@ -91,10 +91,12 @@ def test_any_duals_prove_a_bound_and_the_right_ones_the_optimum() -> None:
     )
     assert certified(program, solve(program)) == pytest.approx(4.0)
     for dual in (-5.0, 0.0, 1.0, 1.5, 3.0):
-        proven = certified(program, Solution(status=Status.OPTIMAL, row_duals=np.array([dual])))
+        proven = certified(
+            program, Solution(status=SolverStatus.OPTIMAL, row_duals=np.array([dual]))
+        )
         assert proven <= 4.0
     with pytest.raises(ValueError, match="without row duals"):
-        certified(program, Solution(status=Status.OPTIMAL))
+        certified(program, Solution(status=SolverStatus.OPTIMAL))
 
 
 def test_the_shortest_round_is_the_best_schedule_of_one_round() -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hetsched_core.policies.hare.hlas_slots import HlasSlots
 from hetsched_core.policies.hare.queues import Thresholds
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Node, Submission
 from tests.hetsched_core.policies.hare.worlds import k80s, longest_wait
 from tests.hetsched_core.policies.worlds import ends, order, watched
 from tests.hetsched_core.worlds import linear_speeds, submission
 
-SLOTS = Settings(round_s=1.0, restart_cost_s=0.0)
+SLOTS = SimulationSettings(round_s=1.0, restart_cost_s=0.0)
 
 
 def run(policy: HlasSlots, jobs: list[Submission], gpus: int = 1) -> RunLog:

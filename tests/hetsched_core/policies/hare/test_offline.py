@@ -9,7 +9,7 @@ import pytest
 from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policies.hare.schedule import GpuChoice
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, Settings, simulate
+from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, SimulationSettings, simulate
 from hetsched_core.simulate.events import Incident
 from hetsched_core.types import Cluster, EndState, Node, Plan, Submission, TaskTimes
 from tests.hetsched_core.policies.hare import worlds
@@ -38,7 +38,7 @@ def run(
     incidents: tuple[Incident, ...] = (),
 ) -> tuple[RunLog, list[Plan]]:
     asked, seen = watched(policy or Hare())
-    speeds, settings = task_speeds(cluster, times), Settings(switch=0.0)
+    speeds, settings = task_speeds(cluster, times), SimulationSettings(switch=0.0)
     log = simulate(jobs, cluster, asked, speeds, settings, incidents=incidents)
     return log, [plan for _, plan in seen]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Node, Submission, TaskShape, TaskTimes
 from tests.hetsched_core.policies.worlds import task_speeds
 from tests.hetsched_core.worlds import submission
@@ -28,7 +28,7 @@ def job(name: str, rounds: int, scale: int = 1, at: float = 0.0, profile: str = 
 
 def run(policy: Policy, jobs: list[Submission], cluster: Cluster = ONE) -> RunLog:
     """Run jobs whose tasks take a second."""
-    settings = Settings(restart_cost_s=0.0, switch=0.0)
+    settings = SimulationSettings(restart_cost_s=0.0, switch=0.0)
     return simulate(jobs, cluster, policy, task_speeds(cluster, UNIT), settings)
 
 

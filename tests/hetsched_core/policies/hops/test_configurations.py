@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.configurations import (
     Catalogue,
-    Limits,
+    ClusterLimits,
     Neighbours,
     catalogue_of,
     limits_of,
@@ -111,7 +111,7 @@ def catalogue(
     wants: Sequence[int],
     shapes: frozenset[Shape],
     neighbours: Neighbours,
-    limits: Limits | None = None,
+    limits: ClusterLimits | None = None,
 ) -> tuple[Catalogue, Classes]:
     """The catalogue for jobs without needs; without limits every pool may hold every want."""
     layout = layout_of(cluster, True)
@@ -120,7 +120,7 @@ def catalogue(
     equal = node_speeds((), layout, 0.0)
     classes = classes_of(room, (PerGpu(),), equal, by_node=neighbours is Neighbours.ID)
     one = np.ones(1, np.int64)
-    anywhere = Limits(
+    anywhere = ClusterLimits(
         np.zeros((1, 1), np.int64), np.ones((1, len(wants)), np.int64), one, one << 30
     )
     sizes = np.array(wants, np.int64)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policies.hops.hops import Hops
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     JobView,
     Layer,
@@ -211,7 +211,7 @@ def test_jobs_of_more_than_the_cluster_holds_take_turns(plan_ahead_s: float) -> 
         cluster,
         Hops(plan_ahead_s=plan_ahead_s),
         linear_speeds(cluster, {"m": {"t": 1.0}}),
-        Settings(round_s=100.0, restart_cost_s=0.0),
+        SimulationSettings(round_s=100.0, restart_cost_s=0.0),
     )
     # Nothing lies idle, and whoever waited longer for its size went next.
     assert max(record.end_s or math.inf for record in log.jobs) == pytest.approx(1500.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.policies.hops.queue import (
     UNKNOWN_RUN_S,
-    Notes,
+    HopsNotes,
     Priority,
     known_run_times,
     priorities_of,
@@ -109,20 +109,20 @@ def test_a_noted_run_time_stays_though_estimates_improve() -> None:
 
 
 def test_notes_are_kept_of_settled_jobs_that_are_active() -> None:
-    notes = Notes(expected_run_s={"old": 1.0, "gone": 2.0})
+    notes = HopsNotes(expected_run_s={"old": 1.0, "gone": 2.0})
     after = notes.with_run_times({"a": 3.0, "b": 4.0}, ["a", "never"], {"old", "a", "b"})
     assert after.expected_run_s == {"old": 1.0, "a": 3.0}
 
 
 def test_notes_count_active_jobs_over_time_and_survive_being_written() -> None:
-    notes = Notes.read({}).counted(100.0, 4)
+    notes = HopsNotes.read({}).counted(100.0, 4)
     assert notes.mean_active == 4.0
-    notes = Notes.read(notes.write()).counted(110.0, 1)
+    notes = HopsNotes.read(notes.write()).counted(110.0, 1)
     assert notes.mean_active == 4.0
-    notes = Notes.read(notes.write()).counted(140.0, 2)
+    notes = HopsNotes.read(notes.write()).counted(140.0, 2)
     assert notes.mean_active == pytest.approx((4 * 10 + 1 * 30) / 40)
-    assert Notes.read(notes.write()) == notes
-    assert Notes.read({"version": 99, "prices": "?"}) == Notes()
+    assert HopsNotes.read(notes.write()) == notes
+    assert HopsNotes.read({"version": 99, "prices": "?"}) == HopsNotes()
 
 
 def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster() -> None:

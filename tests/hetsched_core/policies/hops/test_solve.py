@@ -17,8 +17,8 @@ from hetsched_core.policies.hops.configurations import Neighbours
 from hetsched_core.policies.hops.queue import weights_of
 from hetsched_core.policies.hops.solve import (
     SMALLEST_GAP,
-    Outcome,
     SolverInput,
+    SolverOutput,
     jobs_that_count,
     plan_once,
     take,
@@ -130,7 +130,7 @@ def test_those_left_to_their_turn_are_worth_no_more_than_the_gap(
 
 def planned(
     world: World, neighbours: Neighbours, priorities: Iterable[float], lam: float, gap: float = 0.0
-) -> tuple[Outcome, list[naive.Config | None], list[float]]:
+) -> tuple[SolverOutput, list[naive.Config | None], list[float]]:
     """The plan, the configuration of each job, and the weights; jobs come in queue order."""
     nothing = np.zeros(len(world.views))
     setting = SolverInput(

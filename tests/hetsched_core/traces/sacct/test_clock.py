@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.clock import Clock, Settled, parse_zone
+from hetsched_core.traces.sacct.clock import SacctClock, SettledTimes, parse_zone
 from hetsched_core.traces.sacct.fields import FieldError
 
 OSLO = ZoneInfo("Europe/Oslo")
@@ -17,8 +17,8 @@ DAY = "2025-10-26T"
 
 
 def test_a_local_time_is_read_in_the_zone_in_winter_and_in_summer() -> None:
-    assert Clock(UTC).read("2025-09-12T14:06:12") == 1_757_678_772.0 + 7_200
-    clock = Clock(OSLO)
+    assert SacctClock(UTC).read("2025-09-12T14:06:12") == 1_757_678_772.0 + 7_200
+    clock = SacctClock(OSLO)
     for _ in range(2):
         assert clock.read("2025-09-12T14:06:12") == 1_757_678_772.0
         assert clock.read("2025-01-15T12:00:00") == 1_736_938_800.0
@@ -34,7 +34,7 @@ def test_a_local_time_is_read_in_the_zone_in_winter_and_in_summer() -> None:
     ],
 )
 def test_times_of_other_forms_are_read_too(text: str, seconds: float | None) -> None:
-    clock = Clock(OSLO)
+    clock = SacctClock(OSLO)
     assert clock.read(text) == seconds
     assert not clock.naive
 
@@ -49,7 +49,7 @@ def test_times_of_other_forms_are_read_too(text: str, seconds: float | None) -> 
     ],
 )
 def test_what_is_no_time_is_refused(texts: list[str], why: str) -> None:
-    clock = Clock(OSLO)
+    clock = SacctClock(OSLO)
     for text in texts:
         with pytest.raises(FieldError, match=why):
             clock.read(text)
@@ -59,11 +59,11 @@ def test_what_is_no_time_is_refused(texts: list[str], why: str) -> None:
 def test_the_ends_of_the_calendar_do_not_break_the_clock(text: str) -> None:
     for zone in (UTC, OSLO, ZoneInfo("Pacific/Kiritimati"), ZoneInfo("America/Los_Angeles")):
         with contextlib.suppress(FieldError):
-            assert Clock(zone).read(text) is not None
+            assert SacctClock(zone).read(text) is not None
 
 
 def test_a_time_that_comes_twice_has_two_candidates() -> None:
-    clock = Clock(OSLO)
+    clock = SacctClock(OSLO)
     assert clock.candidates(DAY + "02:30:00") == (FOLD_DAY + 1_800, FOLD_DAY + 5_400)
     assert clock.candidates(DAY + "01:30:00") == (FOLD_DAY - 1_800,)
     assert clock.candidates(DAY + "03:30:00") == (FOLD_DAY + 9_000,)
@@ -84,15 +84,15 @@ def test_a_time_that_comes_twice_has_two_candidates() -> None:
 def test_a_clock_change_is_settled_so_that_the_elapsed_time_is_right(
     start: str, end: str, span_s: float, expected_start: float, expected_end: float
 ) -> None:
-    settled = Clock(OSLO).settle(DAY + "01:00:00", "", DAY + start, DAY + end, span_s)
-    expected = Settled(
+    settled = SacctClock(OSLO).settle(DAY + "01:00:00", "", DAY + start, DAY + end, span_s)
+    expected = SettledTimes(
         FOLD_DAY - 3_600, None, FOLD_DAY + expected_start, FOLD_DAY + expected_end, certain=True
     )
     assert settled == expected
 
 
 def test_what_the_elapsed_time_cannot_settle_is_not_certain() -> None:
-    settled = Clock(OSLO).settle(DAY + "01:00:00", "", DAY + "02:10:00", DAY + "02:20:00", 600)
+    settled = SacctClock(OSLO).settle(DAY + "01:00:00", "", DAY + "02:10:00", DAY + "02:20:00", 600)
     assert settled.end_s is not None
     assert settled.start_s is not None
     assert settled.end_s - settled.start_s == 600
@@ -101,8 +101,10 @@ def test_what_the_elapsed_time_cannot_settle_is_not_certain() -> None:
 
 def test_a_job_cannot_start_before_it_was_submitted_whatever_the_clock_shows() -> None:
     submit, start, end = (DAY + time for time in ("02:50:00", "02:10:00", "03:10:00"))
-    settled = Clock(OSLO).settle(submit, submit, start, end, 3_600)
-    expected = Settled(FOLD_DAY + 3_000, FOLD_DAY + 3_000, FOLD_DAY + 4_200, FOLD_DAY + 7_800, True)
+    settled = SacctClock(OSLO).settle(submit, submit, start, end, 3_600)
+    expected = SettledTimes(
+        FOLD_DAY + 3_000, FOLD_DAY + 3_000, FOLD_DAY + 4_200, FOLD_DAY + 7_800, True
+    )
     assert settled == expected
 
 

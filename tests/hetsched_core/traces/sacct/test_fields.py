@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from hetsched_core.traces.sacct.allocation import JobState
+from hetsched_core.traces.sacct.allocation import LoggedState
 from hetsched_core.traces.sacct.fields import (
     FieldError,
     JobId,
@@ -50,10 +50,14 @@ def sorted_nodes(text: str) -> list[str]:
         (parse_job_id, "123_[1-3]", JobId(123, "")),
         (parse_job_id, "123_[3-5,8%2].0", JobId(123, "0")),
         (parse_job_id, "176+1.0", JobId(176, "0")),
-        *((parse_state, str(state), state) for state in JobState if state is not JobState.UNKNOWN),
-        (parse_state, "CANCELLED by 2101037", JobState.CANCELLED),
-        (parse_state, "SOMETHING_NEW", JobState.UNKNOWN),
-        (parse_state, "", JobState.UNKNOWN),
+        *(
+            (parse_state, str(state), state)
+            for state in LoggedState
+            if state is not LoggedState.UNKNOWN
+        ),
+        (parse_state, "CANCELLED by 2101037", LoggedState.CANCELLED),
+        (parse_state, "SOMETHING_NEW", LoggedState.UNKNOWN),
+        (parse_state, "", LoggedState.UNKNOWN),
         # A flag goes before the state it is combined with.
         (combine_states, ("PENDING", "REQUEUED"), "REQUEUED"),
         (combine_states, ("RUNNING", "COMPLETING"), "COMPLETING"),

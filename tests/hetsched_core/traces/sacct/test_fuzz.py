@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import (
-    Allocation,
+    LoggedAllocation,
     SacctOptions,
     link_runs,
     parse_fields,
@@ -39,7 +39,7 @@ def check(data: bytes, options: SacctOptions | None = None) -> int:
     """
     refused: list[str] = []
     log = read_sacct(BytesIO(data), options, lambda unusable: refused.append(str(unusable)))
-    allocations: list[Allocation] = []
+    allocations: list[LoggedAllocation] = []
     message = ""
     try:
         for allocation in log:
@@ -61,7 +61,7 @@ def check(data: bytes, options: SacctOptions | None = None) -> int:
     return report.lines
 
 
-def check_allocation(one: Allocation) -> None:
+def check_allocation(one: LoggedAllocation) -> None:
     assert not parse_job_id(one.job_id).step
     assert one.gpus
     assert all(count > 0 for _, count in one.gpus)

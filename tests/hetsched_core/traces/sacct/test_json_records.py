@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct import Doubt, Form, JobState, read_sacct
+from hetsched_core.traces.sacct import Doubt, LoggedState, SacctFormat, read_sacct
 from tests.hetsched_core.traces.worlds import Endless, allocation, read_log
 
 
@@ -80,7 +80,7 @@ def test_a_record_becomes_an_allocation() -> None:
         restarts=1,
         line=1,
     )
-    assert outcome.report.form is Form.JSON
+    assert outcome.report.form is SacctFormat.JSON
     assert not outcome.report.warnings
 
 
@@ -100,12 +100,12 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used() -
         ({"het": {"job_id": 86, "job_offset": number(1)}, "job_id": 87}, "job_id", "86+1"),
         ({"array": None, "het": None}, "job_id", "100"),
         # States are words, or lists of a state and flags.
-        ({"state": {"current": ["NODE_FAIL"]}}, "state", JobState.NODE_FAIL),
-        ({"state": {"current": ["PENDING", "REQUEUED"]}}, "state", JobState.REQUEUED),
-        ({"state": {"current": "TIMEOUT", "reason": "None"}}, "state", JobState.TIMEOUT),
-        ({"state": "FAILED"}, "state", JobState.FAILED),
-        ({"state": ["FAILED"]}, "state", JobState.FAILED),
-        ({"state": {"current": ["DREAMING"]}}, "state", JobState.UNKNOWN),
+        ({"state": {"current": ["NODE_FAIL"]}}, "state", LoggedState.NODE_FAIL),
+        ({"state": {"current": ["PENDING", "REQUEUED"]}}, "state", LoggedState.REQUEUED),
+        ({"state": {"current": "TIMEOUT", "reason": "None"}}, "state", LoggedState.TIMEOUT),
+        ({"state": "FAILED"}, "state", LoggedState.FAILED),
+        ({"state": ["FAILED"]}, "state", LoggedState.FAILED),
+        ({"state": {"current": ["DREAMING"]}}, "state", LoggedState.UNKNOWN),
         # Time limits are minutes, of newer and older versions.
         (time(limit=number(10)), "time_limit_s", 600.0),
         (time(limit=10), "time_limit_s", 600.0),

@@ -12,7 +12,7 @@ from hetsched_core.traces.sacct.layout import (
     EXPORT,
     FREE_TEXT,
     KNOWN,
-    Layout,
+    SacctLayout,
     find_layout,
     parse_fields,
     repair,
@@ -26,7 +26,7 @@ FIELDS = tuple(HEADER.split("|"))
 
 def layout_of(
     lines: list[str], fields: tuple[str, ...] | None = None, delimiter: str | None = None
-) -> Layout:
+) -> SacctLayout:
     return find_layout("log: line 1", lines, fields, delimiter)
 
 
@@ -122,7 +122,7 @@ def test_the_columns_that_errors_and_the_documentation_tell_to_export_can_be_rea
 
 def test_a_row_that_could_be_put_together_in_thousands_of_ways_is_not_tried() -> None:
     tried = 0
-    layout = Layout(("jobname", "jobid", "comment", "workdir"), "|", False)
+    layout = SacctLayout(("jobname", "jobid", "comment", "workdir"), "|", False)
 
     def count(row: Sequence[str]) -> None:
         nonlocal tried

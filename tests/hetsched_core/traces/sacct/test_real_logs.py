@@ -8,9 +8,9 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import (
-    Allocation,
     Doubt,
-    JobState,
+    LoggedAllocation,
+    LoggedState,
     SacctOptions,
     link_runs,
     parse_fields,
@@ -47,7 +47,7 @@ def test_fox_has_65_gpu_allocations_of_which_22_are_typed(logs: Path) -> None:
     states = Counter(str(one.state) for one in outcome.allocations)
     assert states == {"COMPLETED": 43, "RUNNING": 18, "TIMEOUT": 3, "FAILED": 1}
     assert {doubt.doubt: doubt.count for doubt in report.doubts} == {Doubt.STILL_RUNNING: 18}
-    assert all(one.end_s is None for one in outcome.allocations if one.state is JobState.RUNNING)
+    assert all(one.end_s is None for one in outcome.allocations if one.state is LoggedState.RUNNING)
     assert len(link_runs(outcome.allocations)) == 65
 
 
@@ -106,8 +106,13 @@ def test_all_columns_of_slurm_26_are_read(logs: Path) -> None:
     assert (report.lines, report.headers, report.steps, report.unusable) == (255, 1, 94, 0)
     assert (report.used, report.no_gpu, report.never_started) == (88, 2, 70)
     states = {one.state for one in outcome.allocations}
-    assert {JobState.REQUEUED, JobState.RESIZING, JobState.NODE_FAIL, JobState.TIMEOUT} <= states
-    assert JobState.UNKNOWN not in states
+    assert {
+        LoggedState.REQUEUED,
+        LoggedState.RESIZING,
+        LoggedState.NODE_FAIL,
+        LoggedState.TIMEOUT,
+    } <= states
+    assert LoggedState.UNKNOWN not in states
     suspended = next(one for one in outcome.allocations if one.job_id == "96")
     assert (suspended.elapsed_s, suspended.suspended_s, suspended.doubts) == (1.0, 6.0, ())
     both = next(one for one in outcome.allocations if one.job_id == "53")
@@ -130,7 +135,7 @@ def test_runs_of_slurm_26_are_linked_and_ids_handed_out_again_are_not(logs: Path
 
 
 def test_text_and_json_of_the_same_accounting_agree(logs: Path) -> None:
-    def key(one: Allocation) -> tuple[str, float, int | None]:
+    def key(one: LoggedAllocation) -> tuple[str, float, int | None]:
         return one.job_id, one.start_s, one.restarts
 
     folder = logs / "slurm_26.05"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hetsched_core.traces.sacct import Doubt, JobRuns, JobState, link_runs
+from hetsched_core.traces.sacct import Doubt, JobRuns, LoggedState, link_runs
 from tests.hetsched_core.traces.worlds import read_rows
 
 OPEN = {"State": "RUNNING", "End": "Unknown"}
@@ -51,7 +51,7 @@ def test_an_id_that_was_handed_out_again_is_another_job(second: dict[str, str]) 
 @pytest.mark.parametrize("end", ["2025-09-12T02:00:00", "2025-09-12T01:00:00"])
 def test_a_resized_job_goes_on_without_a_restart_and_keeps_both_of_its_rows(end: str) -> None:
     (job,) = linked(run(1, State="RESIZING", End=end), run(int(end[12:13])))
-    assert [one.state for one in job.runs] == [JobState.RESIZING, JobState.COMPLETED]
+    assert [one.state for one in job.runs] == [LoggedState.RESIZING, LoggedState.COMPLETED]
     assert not job.repeated
 
 
@@ -65,7 +65,7 @@ def test_a_run_seen_in_two_exports_is_one_run() -> None:
     for rows in ([run(1), run(1)], [running, run(1)], [run(1), running]):
         (job,) = linked(*rows)
         (kept,) = job.runs
-        assert kept.state is JobState.COMPLETED
+        assert kept.state is LoggedState.COMPLETED
         assert len(job.repeated) == 1
         assert Doubt.RUNAWAY not in kept.doubts
 

@@ -7,7 +7,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import (
     Doubt,
-    JobState,
+    LoggedState,
     SacctOptions,
     parse_fields,
     parse_zone,
@@ -263,7 +263,7 @@ def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter() -> 
     header = b"\xef\xbb\xbfJobID|JobName|Submit|Start|End|AllocTRES|State\r\n"
     row = b"1|a|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=1|FAILED\r\n"
     outcome = read_log(header + b"\r\n  \r\n" + row + b"\n" + row)
-    assert [one.state for one in outcome.allocations] == [JobState.FAILED] * 2
+    assert [one.state for one in outcome.allocations] == [LoggedState.FAILED] * 2
     assert [one.line for one in outcome.allocations] == [4, 6]
     assert outcome.report.blank == 3
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hetsched_core.errors import InputError
 from hetsched_core.traces.synthetic.arrivals import (
     DAY_S,
-    Clock,
+    ArrivalClock,
     Gaps,
     fit_gaps,
     seen_cv,
 )
 
 
-def simulated_cv(gaps: Gaps, mean_s: float, clock: Clock, count: int = 1_000_000) -> float:
+def simulated_cv(gaps: Gaps, mean_s: float, clock: ArrivalClock, count: int = 1_000_000) -> float:
     draw = np.random.default_rng(7)
     busy = np.cumsum(gaps.draw(draw.random(count), draw.random(count))) * mean_s
     seen = np.diff(clock.wall(busy))
@@ -24,7 +24,7 @@ def simulated_cv(gaps: Gaps, mean_s: float, clock: Clock, count: int = 1_000_000
 
 @given(st.floats(1, 50), st.floats(0, 40 * DAY_S))
 def test_the_clock_tells_its_time_both_ways(ratio: float, wall_s: float) -> None:
-    clock = Clock(ratio)
+    clock = ArrivalClock(ratio)
     busy_s = clock.busy(np.array([wall_s]))
     assert clock.wall(busy_s)[0] == pytest.approx(wall_s, abs=2)
 
@@ -32,7 +32,7 @@ def test_the_clock_tells_its_time_both_ways(ratio: float, wall_s: float) -> None
 @pytest.mark.parametrize("ratio", [1.0, 3.0, 10.0])
 def test_the_busiest_hour_is_so_many_times_as_busy_as_the_quietest(ratio: float) -> None:
     minutes = np.arange(0, DAY_S + 1, 60)
-    pace = np.diff(Clock(ratio).busy(minutes)) / 60
+    pace = np.diff(ArrivalClock(ratio).busy(minutes)) / 60
     assert pace.max() / pace.min() == pytest.approx(ratio, rel=1e-3)
     assert pace.mean() == pytest.approx(1)
     if ratio > 1:
@@ -47,7 +47,7 @@ def test_gaps_have_mean_one_and_their_variation(cv: float) -> None:
     assert mean == pytest.approx(1)
     assert np.sqrt(square - mean**2) == pytest.approx(cv)
     assert gaps.parts[0][0] * gaps.parts[0][1] == pytest.approx(0.5)
-    assert simulated_cv(gaps, 100.0, Clock()) == pytest.approx(cv, rel=0.05)
+    assert simulated_cv(gaps, 100.0, ArrivalClock()) == pytest.approx(cv, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_gaps_have_mean_one_and_their_variation(cv: float) -> None:
 def test_the_variation_that_is_seen_is_the_computed_one(
     cv: float, mean_s: float, ratio: float
 ) -> None:
-    gaps, clock = Gaps.of_cv(cv), Clock(ratio)
+    gaps, clock = Gaps.of_cv(cv), ArrivalClock(ratio)
     assert seen_cv(gaps, mean_s, clock) == pytest.approx(
         simulated_cv(gaps, mean_s, clock), rel=0.05
     )
@@ -65,15 +65,15 @@ def test_the_variation_that_is_seen_is_the_computed_one(
 @pytest.mark.parametrize("mean_s", [20.0, 600.0, 20_000.0])
 @pytest.mark.parametrize("cv", [1.5, 4.6, 15.1])
 def test_gaps_are_fitted_to_the_variation_that_is_seen(cv: float, mean_s: float) -> None:
-    clock = Clock(3)
+    clock = ArrivalClock(3)
     assert seen_cv(fit_gaps(cv, mean_s, clock), mean_s, clock) == pytest.approx(cv)
 
 
 def test_arrivals_at_random_have_a_variation_of_one_where_nights_are_as_busy_as_days() -> None:
-    assert fit_gaps(1.0, 100.0, Clock()) == Gaps.of_cv(1.0)
+    assert fit_gaps(1.0, 100.0, ArrivalClock()) == Gaps.of_cv(1.0)
 
 
 @pytest.mark.parametrize("cv", [0.0, 1.0, 2000.0, float("nan")])
 def test_a_variation_that_cannot_be_had_is_refused_with_those_that_can(cv: float) -> None:
     with pytest.raises(InputError, match=r"expected 1\.1\d to 1000"):
-        fit_gaps(cv, 100.0, Clock(3))
+        fit_gaps(cv, 100.0, ArrivalClock(3))

@@ -1,4 +1,4 @@
-"""Who is told after each cycle, beside the log: askers, Prometheus, the journal, the forecasts."""
+"""What the daemon tells after each cycle, beside its log: answers, metrics, history, forecasts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 
 from hetsched_core.errors import described
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.forecasts import Forecasts, Known
 from slurm_plugin.api.meters import Meters
-from slurm_plugin.api.past import Past
+from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport, Daemon
@@ -23,8 +23,8 @@ _LAST_S = 20.0
 """How long a plan of a possible future is waited for at the end."""
 
 
-class Audience:
-    """Is told of each cycle, by the thread of the loop."""
+class Telemetry:
+    """Takes in each cycle, in the thread of the loop."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Audience:
         self._store, self._forecasts = store, Forecasts(stopwatch)
         self._recalled = False
         self._failed: dict[str, str] = {}
-        self._past = Past(store, self._forecasts)
+        self._past = StoreAnswers(store, self._forecasts)
         self.publisher = Publisher(configuration, now, self._past)
         self.adopt(configuration)
         self._thread = threading.Thread(target=self._forecasts.serve, name="forecasts", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Draw no more futures, and lend nothing.
+        """Draw no more futures, and freeze no database.
 
         A future is drawn to the end of a plan: Python cannot end with a thread in a solver.
         """
@@ -65,7 +65,7 @@ class Audience:
         self.publisher.adopt(configuration)
         # Its own: the loop's policy is in use, and may remember what it was asked last.
         self._policy = make_policy(configuration.policy, configuration.parameters)
-        self._settings = Settings(
+        self._settings = SimulationSettings(
             restart_cost_s=configuration.restart_cost_s, grace_s=configuration.grace_s
         )
 
@@ -98,7 +98,7 @@ class Audience:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with those who are told, in words; "" for nothing."""
+        """What is wrong with any of it, in words; "" for nothing."""
         failed = [f"{who}: {words}" for who, words in self._failed.items()]
         return "; ".join([*failed, *filter(None, [self.journal.trouble])])
 
@@ -108,7 +108,7 @@ class Audience:
 
     @contextmanager
     def _unharmed(self, who: str) -> Iterator[None]:
-        """Let the loop go on, which holds the nodes, whatever happens to those who are told."""
+        """Let the loop go on, which holds the nodes, whatever happens to what it tells."""
         try:
             yield
         except Exception as error:

@@ -1,9 +1,9 @@
-"""Serving jobs in turn, at the cost of what changed since the last plan.
+"""Serving jobs in strict order, at the cost of what changed since the last plan.
 
-The result is that of `pack(..., Packing.IN_TURN)`, which looks at every job anew and is the twin
-that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for each
-set of nodes that they could use: once the head of a queue does not fit, none behind it can start,
-so a plan looks at the heads only.
+The result is that of `pack(..., Packing.STRICT_ORDER)`, which looks at every job anew and is the
+twin that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for
+each set of nodes that they could use: once the head of a queue does not fit, none behind it can
+start, so a plan looks at the heads only.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Key = Any
 """What jobs are ordered by: any values that can be compared, unique to each job."""
 
 _VOID = 64
-"""So many turns that are none any more may stay in a queue, beside twice as many as jobs wait."""
+"""So many jobs that wait no more may stay in a queue, beside twice as many as jobs wait."""
 
-Turn = tuple[Key, str, int]
+QueuedJob = tuple[Key, str, int]
 """A waiting job: its key, its id and the nodes that it could use, a bit each."""
 
 
 @dataclass(slots=True)
-class InTurn:
+class StrictOrder:
     """Plans a list scheduler whose order of two jobs never changes while both are there.
 
     It may be forgotten or given any snapshot at any time: what it remembers is used only if the
@@ -70,15 +70,15 @@ class InTurn:
     key: Callable[[JobView, Snapshot], Key]
     fit: Fit = fastest_fit
     placed: dict[str, tuple[Job, Configuration]] = field(init=False, default_factory=dict)
-    waiting: dict[str, Turn] = field(init=False, default_factory=dict)
+    waiting: dict[str, QueuedJob] = field(init=False, default_factory=dict)
     ways: dict[str, Way] = field(init=False, default_factory=dict)
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _shapes: frozenset[Shape] = frozenset()
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
-    # Heaps of turns. One that is no longer that of `waiting` stays until it is the first.
-    _queues: dict[int, list[Turn]] = field(default_factory=dict)
+    # Heaps. What `waiting` no longer holds stays until it is the first.
+    _queues: dict[int, list[QueuedJob]] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether no job can start, whatever has come to wait behind others since that was found.
     _settled: bool = False
@@ -86,7 +86,7 @@ class InTurn:
     _barred: dict[str, int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
-        """Return the plan that keeps what runs and starts waiting jobs in turn."""
+        """Return the plan that keeps what runs and starts waiting jobs in order."""
         return self.conclude(snapshot, self.serve(snapshot), replan)
 
     def follows(self, snapshot: Snapshot) -> bool:
@@ -106,7 +106,7 @@ class InTurn:
         return snapshot.speeds is not self._speeds or snapshot.past_run_s is not self._past_run_s
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
-        """Start waiting jobs in turn; return the entries that change, for `conclude`."""
+        """Start waiting jobs in order; return the entries that change, for `conclude`."""
         if self._free is None or self._speeds is None or not self._goes_on(snapshot):
             return self._afresh(snapshot)
         changes: dict[str, Entry] = {}
@@ -143,7 +143,7 @@ class InTurn:
                 yield job_id, NEVER if waited else AHEAD
 
     def start(self, job: Job, configuration: Configuration, changes: dict[str, Entry]) -> None:
-        """Start a waiting job out of turn, on GPUs that are free: one more of the changes."""
+        """Start a waiting job out of order, on GPUs that are free: one more of the changes."""
         assert self._free is not None
         self._forget(job.id, self._free)
         self._hold(job, configuration, self._free, changes)
@@ -188,7 +188,7 @@ class InTurn:
     def _afresh(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Serve by looking at every job, and remember how things stand."""
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
-        plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
+        plan = pack(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
         self.ways, self.waiting = {}, {}
@@ -231,13 +231,13 @@ class InTurn:
             return False
         job_id, nodes = view.job.id, reach(view.job, way, snapshot.cluster)
         queue = self._queues.setdefault(nodes, [])
-        turn = (self.key(view, snapshot), job_id, nodes)
-        heapq.heappush(queue, turn)
-        self.ways[job_id], self.waiting[job_id] = way, turn
-        if self._first(queue) is turn:
+        queued = (self.key(view, snapshot), job_id, nodes)
+        heapq.heappush(queue, queued)
+        self.ways[job_id], self.waiting[job_id] = way, queued
+        if self._first(queue) is queued:
             self._settled = False
         if len(queue) > _VOID + 2 * len(self.waiting):
-            queue[:] = [turn for turn in queue if self.waiting.get(turn[1]) is turn]
+            queue[:] = [each for each in queue if self.waiting.get(each[1]) is each]
             heapq.heapify(queue)
         return True
 
@@ -248,8 +248,8 @@ class InTurn:
         elif self.waiting.pop(job_id, None):
             del self.ways[job_id]
 
-    def _first(self, queue: list[Turn]) -> Turn | None:
-        """Return the first turn of a queue whose job still waits."""
+    def _first(self, queue: list[QueuedJob]) -> QueuedJob | None:
+        """Return the first job of a queue that still waits."""
         while queue and self.waiting.get(queue[0][1]) is not queue[0]:
             heapq.heappop(queue)
         return queue[0] if queue else None
@@ -261,7 +261,7 @@ class InTurn:
         self._settled = True
         barred, self._barred = 0, {}
         told_before, self._told_no_room = self._told_no_room, set()
-        heads = [turn for queue in self._queues.values() if (turn := self._first(queue))]
+        heads = [head for queue in self._queues.values() if (head := self._first(queue))]
         heapq.heapify(heads)
         while heads:
             _, job_id, nodes = heapq.heappop(heads)
@@ -278,8 +278,8 @@ class InTurn:
                 continue
             self._hold(view.job, found, free, changes)
             del self.ways[job_id], self.waiting[job_id]
-            if turn := self._first(self._queues[nodes]):
-                heapq.heappush(heads, turn)
+            if head := self._first(self._queues[nodes]):
+                heapq.heappush(heads, head)
         for job_id in sorted(told_before ^ self._told_no_room):
             if job_id in self.waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD

@@ -14,7 +14,7 @@ LEAST_PAST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RangeAccuracy:
     """How good ranges were. Times are seconds; None where there is nothing to compare with.
 
     Attributes:
@@ -43,7 +43,9 @@ def interval_score(low_s: float, high_s: float, true_s: float) -> float:
     return (high_s - low_s) + 2.0 / alpha * outside
 
 
-def judged(given: Sequence[tuple[StartRange, float]], first: int = 0) -> Judged | None:
+def range_accuracy(
+    given: Sequence[tuple[StartRange, float]], first: int = 0
+) -> RangeAccuracy | None:
     """Judge ranges by the true starts, seconds UTC; None without any.
 
     Scores are over the same questions for both: those before which enough waits had ended.
@@ -65,7 +67,7 @@ def judged(given: Sequence[tuple[StartRange, float]], first: int = 0) -> Judged 
         low, high = np.quantile(past, (LOW, HIGH))
         constants.append(interval_score(float(low), float(high), start_s - each.at_s))
         scores.append(interval_score(each.low_s, each.high_s, start_s))
-    return Judged(
+    return RangeAccuracy(
         ranges=len(counted),
         inside=float(np.mean([each.holds(start_s) for each, start_s in counted])),
         median_width_s=float(np.median(widths)),

@@ -1,4 +1,4 @@
-"""Serving jobs in turn at the cost of what changed, held to `pack`, which looks at every job."""
+"""Serving jobs in strict order at the cost of what changed, held to `pack`, which looks at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from hetsched_core.contract import Scenario, random_scenario
-from hetsched_core.placement import InTurn, Packing, pack
+from hetsched_core.placement import Packing, StrictOrder, pack
 from hetsched_core.placement.entries import NEVER
 from hetsched_core.placement.fewest import fewest_fit
 from hetsched_core.placement.pack import Fit, fastest_fit
@@ -43,9 +43,9 @@ from tests.hetsched_core.worlds import (
 )
 
 
-def in_line(turns: InTurn) -> list[str]:
+def in_line(strict: StrictOrder) -> list[str]:
     """Return who waits, in order."""
-    return sorted(turns.waiting, key=turns.waiting.__getitem__)
+    return sorted(strict.waiting, key=strict.waiting.__getitem__)
 
 
 def by_submission(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
@@ -54,23 +54,23 @@ def by_submission(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
 
 @dataclass(frozen=True)
 class Compared:
-    """Plans with `InTurn` and asks the twin the same."""
+    """Plans with `StrictOrder` and asks the twin the same."""
 
-    info: ClassVar[PolicyInfo] = PolicyInfo("compared", "in turn", "", model=ExecutionModel.GANG)
-    turns: InTurn
+    info: ClassVar[PolicyInfo] = PolicyInfo("compared", "in order", "", model=ExecutionModel.GANG)
+    strict: StrictOrder
     followed: list[bool] = field(default_factory=list)
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        self.followed.append(self.turns.follows(snapshot))
-        plan = self.turns.plan(snapshot, Replan())
-        order = sorted(snapshot.jobs.values(), key=lambda view: self.turns.key(view, snapshot))
-        twin = pack(snapshot, order, Packing.IN_TURN, Replan(), self.turns.fit)
+        self.followed.append(self.strict.follows(snapshot))
+        plan = self.strict.plan(snapshot, Replan())
+        order = sorted(snapshot.jobs.values(), key=lambda view: self.strict.key(view, snapshot))
+        twin = pack(snapshot, order, Packing.STRICT_ORDER, Replan(), self.strict.fit)
         assert dict(plan.entries) == dict(twin.entries)
         placed = {job for job, entry in plan.entries.items() if isinstance(entry, Placed)}
-        assert set(self.turns.placed) == placed
-        waiting = in_line(self.turns)
+        assert set(self.strict.placed) == placed
+        waiting = in_line(self.strict)
         views = [snapshot.jobs[job] for job in waiting]
-        assert views == sorted(views, key=lambda view: self.turns.key(view, snapshot))
+        assert views == sorted(views, key=lambda view: self.strict.key(view, snapshot))
         return plan
 
 
@@ -127,9 +127,9 @@ def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_g
     seed: int, fit: Fit
 ) -> None:
     scenario = random_scenario(seed)
-    stays = Compared(InTurn(by_submission, fit))
+    stays = Compared(StrictOrder(by_submission, fit))
     play(scenario, stays)
-    changes = ComesAndGoes(Compared(InTurn(by_submission, fit)), Random(seed), seed % 2 == 0)
+    changes = ComesAndGoes(Compared(StrictOrder(by_submission, fit)), Random(seed), seed % 2 == 0)
     play(scenario, changes, settings=replace(scenario.settings, shapes=ALL_SHAPES))
     assert any(stays.followed)
     assert any(changes.compared.followed)
@@ -162,8 +162,8 @@ def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner(
     wide = view("a", counts=(6,))
     takes_all = replace(wide, job=replace(wide.job, shapes=ALL_SHAPES - FEW))
     known = {"speeds": at_speed(cluster, 1.0), "shapes": FEW}
-    turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(cluster, [takes_all], **known), Replan())  # type: ignore[arg-type]
+    strict = StrictOrder(by_submission)
+    plan = strict.plan(snapshot_of(cluster, [takes_all], **known), Replan())  # type: ignore[arg-type]
     everything = plan.entries["a"]
     assert everything == placed(n0=4, n1=2)
     runs = replace(wide, runs=(held(on(n0=4, n1=2)),))
@@ -174,12 +174,12 @@ def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner(
         (takes_all, everything),
     ):
         told = later(cluster, [seen], plan, "a", **known)
-        assert turns.follows(told)
-        plan = turns.plan(told, Replan())
+        assert strict.follows(told)
+        plan = strict.plan(told, Replan())
         assert plan.entries["a"] == entry
         assert check_plan(told, plan, ExecutionModel.GANG) == ()
     # What was expected of even shapes alone holds no more where all jobs take others.
-    assert not turns.follows(replace(told, previous=plan, shapes=ALL_SHAPES))
+    assert not strict.follows(replace(told, previous=plan, shapes=ALL_SHAPES))
 
 
 def test_who_changes_places_again_and_again_leaves_few_rows_behind() -> None:
@@ -187,14 +187,14 @@ def test_who_changes_places_again_and_again_leaves_few_rows_behind() -> None:
     others = [view(f"j{n}", counts=(4,), submit_s=1.0 + n) for n in range(20)]
     names, speeds = [other.id for other in others], at_speed(FOUR, 1.0)
     penalty = 50
-    turns = InTurn(lambda view, _: (penalty, *submission_order(view)))
-    plan = turns.plan(snapshot_of(FOUR, [first, *others], speeds=speeds), Replan())
+    strict = StrictOrder(lambda view, _: (penalty, *submission_order(view)))
+    plan = strict.plan(snapshot_of(FOUR, [first, *others], speeds=speeds), Replan())
     for penalty in reversed(range(50)):  # noqa: B007  # Everybody moves before where all were.
         told = later(FOUR, [first, *others], plan, *names, speeds=speeds)
-        assert turns.follows(told)
-        plan = turns.plan(told, Replan())
-        assert in_line(turns) == names
-        assert sum(map(len, turns._queues.values())) <= 64 + 2 * len(others) + 1
+        assert strict.follows(told)
+        plan = strict.plan(told, Replan())
+        assert in_line(strict) == names
+        assert sum(map(len, strict._queues.values())) <= 64 + 2 * len(others) + 1
 
 
 def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
@@ -206,7 +206,7 @@ def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed: int) -> None:
     scenario = random_scenario(seed)
-    compared = Compared(InTurn(by_estimates))
+    compared = Compared(StrictOrder(by_estimates))
     learned = LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed)
     play(scenario, compared, estimates=learned)
     assert not all(compared.followed)
@@ -214,11 +214,11 @@ def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed:
 
 def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> None:
     views = [view("a", held(on(n0=1))), view("b", submit_s=1.0), view("c", submit_s=2.0)]
-    turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
+    strict = StrictOrder(by_submission)
+    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
     for speed, waiting in ((0.0, []), (1.0, ["b", "c"])):
-        plan = turns.plan(later(ONE, views, plan, speeds=at_speed(ONE, speed)), Replan())
-        assert in_line(turns) == waiting
+        plan = strict.plan(later(ONE, views, plan, speeds=at_speed(ONE, speed)), Replan())
+        assert in_line(strict) == waiting
         assert (plan.entries["b"] is NEVER) is not bool(waiting)
         assert plan.entries["a"] == placed(n0=1)
 
@@ -226,39 +226,39 @@ def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> 
 def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
     held_back = Reason(ReasonCode.HELD)
     views = [view("a", submit_s=1.0, blocked=held_back)]
-    turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
+    strict = StrictOrder(by_submission)
+    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
     told = later(ONE, views, plan, speeds=at_speed(ONE, 2.0))
-    assert turns.plan(told, Replan()).entries["a"] == Waiting(held_back)
-    assert in_line(turns) == []
+    assert strict.plan(told, Replan()).entries["a"] == Waiting(held_back)
+    assert in_line(strict) == []
 
 
 def test_another_order_holds_from_the_next_plan_on() -> None:
     views = [view("a9", held(on(n0=1))), view("b2", submit_s=1.0), view("c1", submit_s=2.0)]
-    turns = InTurn(by_submission)
-    turns.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(turns) == ["b2", "c1"]
-    turns.reorder(lambda view, _: view.id[::-1])
-    turns.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(turns) == ["c1", "b2"]
+    strict = StrictOrder(by_submission)
+    strict.plan(snapshot_of(ONE, views), Replan())
+    assert in_line(strict) == ["b2", "c1"]
+    strict.reorder(lambda view, _: view.id[::-1])
+    strict.plan(snapshot_of(ONE, views), Replan())
+    assert in_line(strict) == ["c1", "b2"]
 
 
-def test_a_job_started_out_of_turn_is_part_of_the_plan_and_of_what_follows() -> None:
+def test_a_job_started_out_of_order_is_part_of_the_plan_and_of_what_follows() -> None:
     speeds = at_speed(FOUR, 1.0)
     running = view("a", held(on(n0=2)), counts=(2,))
     wide, small = view("b", counts=(4,), submit_s=1.0), view("c", submit_s=2.0)
-    turns = InTurn(by_submission)
+    strict = StrictOrder(by_submission)
     first = snapshot_of(FOUR, [running, wide, small], speeds=speeds)
-    changes = turns.serve(first)
-    turns.start(small.job, on(n0=1), changes)
-    plan = turns.conclude(first, changes, Replan())
+    changes = strict.serve(first)
+    strict.start(small.job, on(n0=1), changes)
+    plan = strict.conclude(first, changes, Replan())
     assert plan.entries["c"] == placed(n0=1)
-    assert in_line(turns) == ["b"]
+    assert in_line(strict) == ["b"]
     started = view("c", held(on(n0=1)), submit_s=2.0)
     more = [view("d", gpu_types=frozenset({"v100"}), submit_s=3.0), view("e", submit_s=4.0)]
     after = later(FOUR, [running, wide, started, *more], plan, *"cde", speeds=speeds)
-    assert turns.follows(after)
-    plan = turns.plan(after, Replan())
+    assert strict.follows(after)
+    plan = strict.plan(after, Replan())
     assert plan.entries["c"] == placed(n0=1)
     assert {job for job, e in plan.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
-    assert in_line(turns) == ["b", "e"]
+    assert in_line(strict) == ["b", "e"]
