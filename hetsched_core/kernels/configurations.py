@@ -95,7 +95,9 @@ def _fewest(members: Ints, want: int, even: bool, least: int, most: int) -> int:
         gpus, count = members[i, 1], members[i, 2]
         if total + gpus * count >= want:
             fewest += (want - total + gpus - 1) // gpus
-            return max(2, int(fewest)) if fewest <= most else 0
+            if fewest == 1 and (count > 1 or len(members) > 1):
+                fewest = 2
+            return int(fewest) if 1 < fewest <= most else 0
         total += gpus * count
         fewest += count
     return 0

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.placement.free import PerGpu
@@ -141,6 +141,8 @@ TWINS = {
     nodes=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab")), min_size=1, max_size=7),
     wants=st.sets(st.integers(1, 14), min_size=1, max_size=4).map(sorted),
 )
+# The only node of one pool holds what takes three of the other.
+@example(nodes=[(1, "a"), (1, "a"), (1, "a"), (3, "b")], wants=[3])
 def test_every_configuration_is_there_once_as_the_naive_twin_says(
     nodes: list[tuple[int, str]],
     wants: list[int],
