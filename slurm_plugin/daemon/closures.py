@@ -1,19 +1,23 @@
 """Which nodes are closed to a job for a while, and why.
 
-They are reserved for others, jobs could not be launched there, or other users' jobs are there.
+They are reserved for others, jobs could not be launched there or have not quite ended, or other
+users' jobs are there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from hetsched_core.types import Closed, Window, closed_to
-from slurm_plugin.backend import SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon.hold import windows_of
 from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.tenants import Tenants
+
+_ENDING_S = 3.0
+"""A node on which a job has been ending for so long has a slow epilog, or hangs."""
 
 
 class Closures:
@@ -22,18 +26,21 @@ class Closures:
     Attributes:
         windows: when nodes are reserved for others.
         launches: where jobs could not be launched.
+        hanging: the nodes on which a job takes long to end. Slurm starts nothing there meanwhile.
     """
 
     def __init__(self) -> None:
         """Begin with all nodes open."""
         self.windows: tuple[Window, ...] = ()
         self.launches = Launches()
+        self.hanging: frozenset[str] = frozenset()
         self._tenants = Tenants()
+        self._ending_s: dict[str, float] = {}
 
     def note(
         self,
         state: SlurmState,
-        records: Iterable[SlurmJob],
+        records: Collection[SlurmJob],
         nodes: Collection[SlurmNode],
         now: float,
     ) -> bool:
@@ -48,6 +55,10 @@ class Closures:
         before = self.windows, self._tenants
         self.windows = windows_of(state.reservations, now)
         self._tenants = Tenants.of(records)
+        ending = {name for job in records if job.state is JobState.COMPLETING for name in job.nodes}
+        self._ending_s = {name: min(now, self._ending_s.get(name, now)) for name in ending}
+        long = (name for name, since_s in self._ending_s.items() if now - since_s > _ENDING_S)
+        self.hanging = frozenset(long)
         moved = self.launches.note(state.jobs.values(), nodes, now)
         return moved or before != (self.windows, self._tenants)
 
@@ -78,7 +89,7 @@ class Closures:
         limit_s = job.time_limit_s
         ends_s = math.inf if limit_s is None else now + limit_s
         reserved = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
-        return self._not_now(job) | self.launches.closed | reserved
+        return self._not_now(job) | self.launches.closed | reserved | self._ending_s.keys()
 
     def words(self, job: SlurmJob, nodes: frozenset[str]) -> str:
         """Return what closes these nodes to a job."""

@@ -237,9 +237,10 @@ class LiveWorld:
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
         moved = self._closures.note(state, self.records.values(), ours, now)
         launches = self._closures.launches
+        left_out = launches.closed | self._closures.hanging
         ours = tuple(
             replace(node, condition=NodeCondition.DRAINED)
-            if node.name in launches.closed and node.condition is NodeCondition.UP
+            if node.name in left_out and node.condition is NodeCondition.UP
             else node
             for node in ours
         )

@@ -38,6 +38,20 @@ def test_a_job_that_accepts_several_counts_is_placed_in_a_shape_and_one_without_
     assert site.cycle() == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
 
 
+def test_nothing_is_placed_where_a_job_takes_long_to_end() -> None:
+    ends = replace(running(replace(RIGID, id="8"), "n0"), state=JobState.COMPLETING)
+    site = Site(ends, nodes=(node("n0", used=1), node("n1", used=4)))
+    site.cycle(3)
+    assert places(site.see(ends, RIGID)) == {"5": ("n0",)}
+    site.see(ends, seconds=2)
+    two = node("n0", used=1), node("n1")
+    assert places(site.see(ends, replace(RIGID, id="6"), nodes=two)) == {"6": ("n1",)}
+    # Jobs without GPUs have half a minute to start, and go elsewhere from the beginning.
+    two = two[0], replace(two[1], cpus_used=16)
+    site = Site(ends, replace(RIGID, id="7", gpus=0), nodes=two)
+    assert places(site.cycle()) == {"7": ("n1",)}
+
+
 def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use() -> None:
     alone = replace(RIGID, exclusive="node")
     nodes = (node("n0", used=1), replace(node("n1"), cpus_used=1), node("n2"))
