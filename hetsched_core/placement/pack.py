@@ -18,6 +18,7 @@ from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import Claims, may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
+from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -142,8 +143,8 @@ def pack_rounds(snapshot: Snapshot, key: Callable[[JobView], Any]) -> Plan:
         snapshot: the state to plan for.
         key: what jobs are ordered by.
     """
-    order = sorted(snapshot.jobs.values(), key=key)
     starts = Trigger.ROUND in snapshot.triggers
+    order = in_turn(snapshot, sorted(snapshot.jobs.values(), key=key), running_stay=not starts)
     return pack(snapshot, order, Packing.PREEMPT if starts else Packing.FILL, EACH_ROUND)
 
 

@@ -36,8 +36,9 @@ from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Promises
 from hetsched_core.placement.ways import Way
-from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
+from hetsched_core.policies.multifactor import Ranking, Weights
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import Usage, fair_tree
 from hetsched_core.types import (
     Configuration,
     Entry,
@@ -51,6 +52,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from hetsched_core.types.making import maker
+from hetsched_core.types.shares import Association, ShareTree
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -226,7 +228,9 @@ class Slurm:
         unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
         notes.usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
-            notes.ranked_s, notes.shares = snapshot.now, fair_tree(notes.usage.gpu_s)
+            tree = ShareTree() if snapshot.due is None else snapshot.due.tree
+            used = notes.usage.gpu_s
+            notes.ranked_s, notes.shares = snapshot.now, fair_tree(tree.with_users(used), used)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
         if ranking != self._backfill.strict.key:
             self._backfill.strict.reorder(ranking)

@@ -34,6 +34,7 @@ from hetsched_core.simulate.events import (
 from hetsched_core.simulate.heap import EventHeap, EventPriority
 from hetsched_core.simulate.settings import Estimates, RunMeasurement, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
+from hetsched_core.site import Ledger
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -51,6 +52,7 @@ from hetsched_core.types import (
     closed_to,
 )
 from hetsched_core.types.making import maker
+from hetsched_core.types.shares import Association, Due, association_of
 
 _make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
@@ -126,6 +128,9 @@ class World:
         self._looks_s = math.inf
         for window in self.windows:
             self.look_again(window.from_s)
+        self._served: dict[Association, float] = {}
+        self._ledger = Ledger()
+        self._due: Due | None = None
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -161,6 +166,8 @@ class World:
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
+        if self.settings.shares is not None:
+            self._count(active, self._served)
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
             self._remember(active)
         self.triggers.add(Trigger.END)
@@ -190,6 +197,21 @@ class World:
         self.log.closed_s = self.now
         header = self.log.header
         self.log.rounds = math.ceil((self.now - header.origin_s) / header.round_s)
+
+    def due(self) -> Due | None:
+        """Return what accounts are due and have used, as it was looked at last."""
+        shares = self.settings.shares
+        if shares is not None and self.now >= self._ledger.at_s + shares.period_s:
+            served = dict(self._served)
+            for active in self.active.values():
+                self._count(active, served)
+            self._ledger = self._ledger.at(self.now, served, shares.half_life_s)
+            self._due = Due(shares.tree, self._ledger.used)
+        return self._due
+
+    def _count(self, active: Active, served: dict[Association, float]) -> None:
+        user = association_of(active.job)
+        served[user] = served.get(user, 0.0) + active.seen().service_at(self.now)
 
     # -- runs --------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from hetsched_core.policies.hadar.market import OpenNodes, bids
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
 from hetsched_core.policies.hadar.queue import QueueOutcome, SearchLimits, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import portions
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -110,26 +111,33 @@ class Hadar:
         full = self.replan is Replanning.FULL
         kept = _fixed(snapshot) if full else staying(snapshot)
         jobs: list[tuple[JobView, Way]] = []
-        queue, has = [], {}
-        for view in snapshot.by_submission():
-            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-            if way is None or view.blocked is not None:
+        queues: list[list[int]] = []
+        has = {}
+        for portion in portions(snapshot, snapshot.by_submission()):
+            queues.append([])
+            for view in portion:
+                way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+                if way is None or view.blocked is not None:
+                    continue
+                if view.id not in kept:
+                    queues[-1].append(len(jobs))
+                    configuration = present(snapshot, view) if full else None
+                    if (
+                        configuration is not None
+                        and may_keep(snapshot, view, configuration)
+                        and _may_return(snapshot, view.job, configuration)
+                    ):
+                        has[len(jobs)] = configuration
+                jobs.append((view, way))
+        placed, diagnostics = kept, Diagnostics(method="no job waits")
+        left: dict[str, float] = {}
+        for queue in filter(None, queues):
+            if FreeGpus.beside(snapshot, placed).full:
+                left |= dict.fromkeys((jobs[at][0].id for at in queue), -np.inf)
                 continue
-            if view.id not in kept:
-                queue.append(len(jobs))
-                configuration = present(snapshot, view) if full else None
-                if (
-                    configuration is not None
-                    and may_keep(snapshot, view, configuration)
-                    and _may_return(snapshot, view.job, configuration)
-                ):
-                    has[len(jobs)] = configuration
-            jobs.append((view, way))
-        placed, left, diagnostics = kept, {}, Diagnostics(method="no job waits")
-        if queue:
-            outcome, nodes = self._plan_queue(snapshot, kept, jobs, queue, has)
-            placed = _on_nodes(snapshot, kept, jobs, nodes, outcome)
-            left = {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
+            outcome, nodes = self._plan_queue(snapshot, placed, jobs, queue, has)
+            placed = _on_nodes(snapshot, placed, jobs, nodes, outcome)
+            left |= {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
             diagnostics = _diagnostics(outcome, nodes)
 
         def waits(snapshot: Snapshot, view: JobView) -> Waiting:

@@ -1,0 +1,189 @@
+"""Accounts and users by turns, each as often as is due to it: fair queueing over a tree of shares.
+
+In the manner of weighted fair queueing (Demers, Keshav and Shenker, SIGCOMM '89), hierarchical as
+in Bennett and Zhang (SIGCOMM '96), with GPUs in the place of bits. The jobs at the front of the
+order, which get the GPUs, are then of each account in the proportion of its shares at any time.
+Fair Tree would serve one account alone until another is owed more, which stops jobs in turn where
+they can be stopped.
+
+What was used counts, too: siblings are served by
+
+    (memory * part * due + given + wanted / 2) / share
+
+where `part` is what it has of all that its siblings and it have used (decayed), `due` what its
+account would hold of the cluster's GPUs by shares, `given` what its jobs ahead in the order have,
+`wanted` what its next job asks for. With `part` at `share` for all, the past says nothing. What has
+had more than is due to it is held back in proportion, and so comes back to its share within some
+half-life / (1 + memory).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.site.fair_tree import effective_usage, normal_shares
+from hetsched_core.types import JobView, Snapshot
+from hetsched_core.types.shares import ROOT, Association, Due, association_of
+
+BEYOND = 0.01
+"""What a GPU beyond what is due to an account counts in an objective: little enough that it goes
+to somebody else who is due it, and more than nothing, so that none is idle."""
+
+MEMORY = 10.0
+"""How much more the past counts than the present: an account that has had a tenth more than is due
+to it, of all GPUs, is served as if it held all of them now."""
+
+
+def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool) -> list[JobView]:
+    """Return jobs in the order in which the site wants them to be served.
+
+    Higher tiers come first. Within a tier accounts and users take turns by what is due to them, and
+    the jobs of a user keep their order. Without tiers and shares it is the order given.
+
+    Args:
+        snapshot: says what is due.
+        order: active jobs in the order of the policy.
+        running_stay: whether what holds GPUs keeps them whatever the order. It is first then.
+    """
+    if snapshot.due is None:
+        return list(order)
+    first = [view for view in order if running_stay and view.configuration is not None]
+    rest = [view for view in order if not (running_stay and view.configuration is not None)]
+    rest.sort(key=lambda view: -view.job.tier)
+    users = {association_of(view.job) for view in order}
+    turns = _Turns(snapshot.due, users, snapshot.cluster.gpus)
+    for view in first:
+        turns.give(association_of(view.job), _wanted(view))
+    for _, tier in groupby(rest, key=lambda view: view.job.tier):
+        first += turns.serve(tier)
+    return first
+
+
+def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]]:
+    """Cut jobs into portions that ask for all GPUs each: the first holds what is due to whom now.
+
+    One portion where the site has no word. What runs keeps its place among the jobs of its user.
+
+    Args:
+        snapshot: says what is due, and what there is.
+        views: active jobs in the order of the policy.
+    """
+    if snapshot.due is None:
+        return [list(views)]
+    gpus = sum(node.capacity for node in snapshot.node_views() if node.open)
+    found: list[list[JobView]] = [[]]
+    left = gpus
+    running_first = sorted(views, key=lambda view: view.configuration is None)
+    for view in in_turn(snapshot, running_first, running_stay=False):
+        if left <= 0:
+            found.append([])
+            left = gpus
+        found[-1].append(view)
+        left -= _wanted(view)
+    return found
+
+
+def weights(snapshot: Snapshot, views: Sequence[JobView]) -> NDArray[np.float64]:
+    """Return (J,) what each job counts in an objective: 1 within what is due, `BEYOND` above it.
+
+    1 for all jobs where they are of one user and one tier: the order is the policy's alone then.
+
+    Args:
+        snapshot: says what is due, and what there is.
+        views: active jobs in the order of the policy.
+    """
+    if len({(view.job.tier, association_of(view.job)) for view in views}) < 2:
+        return np.ones(len(views))
+    first = {view.id for view in portions(snapshot, views)[0]}
+    return np.array([1.0 if view.id in first else BEYOND for view in views])
+
+
+def _wanted(view: JobView) -> int:
+    """GPUs that a job holds, or asks for."""
+    if view.configuration is not None:
+        return view.configuration.gpus
+    return view.job.requirements.lower_median
+
+
+class _Turns:
+    """The tree of shares, with what each account and user has been given so far."""
+
+    def __init__(self, due: Due, users: Iterable[Association], gpus: int) -> None:
+        self._tree = tree = due.tree.with_users(users)
+        self._given: dict[Association, float] = {}
+        # What each would have been given for its part in the past, and how much is due to it.
+        self._past: dict[Association, float] = {}
+        self._share: dict[Association, float] = {}
+        normal, part = normal_shares(tree), effective_usage(tree, due.used)
+        held = [(ROOT, float(gpus))]
+        while held:
+            account, of_account = held.pop()
+            members = tree.children.get(account, ())
+            for each in members:
+                as_account = tree.shares.get(each, 1) is None
+                self._share[each] = 1.0 / len(members) if as_account else normal[each]
+                self._past[each] = 0.0 if as_account else MEMORY * part[each] * of_account
+                if not each[1]:
+                    held.append((each[0], normal[each] * of_account))
+
+    def give(self, user: Association, gpus: float) -> None:
+        """Count GPUs that a user has, ahead of all that is served later."""
+        for step in self._tree.path(user):
+            self._given[step] = self._given.get(step, 0.0) + gpus
+
+    def serve(self, views: Iterable[JobView]) -> list[JobView]:
+        """Return the jobs by turns of their users."""
+        # Account or user -> its jobs in order, or the heap of its members that have jobs.
+        jobs: dict[Association, deque[tuple[int, JobView]]] = {}
+        for at, view in enumerate(views):
+            jobs.setdefault(association_of(view.job), deque()).append((at, view))
+        members: dict[Association, set[Association]] = {}
+        for user in jobs:
+            above = (ROOT, "")
+            for step in self._tree.path(user):
+                members.setdefault(above, set()).add(step)
+                above = step
+        heaps: dict[Association, list[_Place]] = {}
+        heads: dict[Association, tuple[int, JobView]] = {user: q[0] for user, q in jobs.items()}
+        # From the users up: who is next in an account is known once its members are in order.
+        for account in sorted(members, key=lambda each: -len(self._tree.path(each))):
+            heaps[account] = [self._place(each, heads[each]) for each in members[account]]
+            heapify(heaps[account])
+            heads[account] = heads[heaps[account][0][2]]
+        served = []
+        while heaps.get((ROOT, "")):
+            path = [(ROOT, "")]
+            while path[-1] in heaps:
+                path.append(heaps[path[-1]][0][2])
+            user = path[-1]
+            _, view = jobs[user].popleft()
+            served.append(view)
+            self.give(user, _wanted(view))
+            left = bool(jobs[user])
+            if left:
+                heads[user] = jobs[user][0]
+            for account, member in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+                if left:
+                    heapreplace(heaps[account], self._place(member, heads[member]))
+                else:
+                    heappop(heaps[account])
+                left = bool(heaps[account])
+                if left:
+                    heads[account] = heads[heaps[account][0][2]]
+        return served
+
+    def _place(self, member: Association, head: tuple[int, JobView]) -> _Place:
+        """Return where a member stands among its siblings: the least is served next."""
+        at, view = head
+        share = self._share[member]
+        mass = self._past[member] + self._given.get(member, 0.0) + _wanted(view) / 2
+        return (mass / share if share else float("inf"), at, member)
+
+
+_Place = tuple[float, int, Association]
