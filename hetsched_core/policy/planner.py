@@ -14,9 +14,20 @@ from typing import NamedTuple, Protocol
 
 from immutables import Map
 
+from hetsched_core.placement.entries import AHEAD
+from hetsched_core.placement.outrank import outrank
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
-from hetsched_core.types import EMPTY_PLAN, Cluster, JobView, NodeView, Plan, Snapshot, Trigger
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    Cluster,
+    ExecutionModel,
+    JobView,
+    NodeView,
+    Plan,
+    Snapshot,
+    Trigger,
+)
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
@@ -32,6 +43,7 @@ class Observation(Protocol):
         vacated: the nodes that a run has left since.
         disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
         cluster, nodes, jobs: as in a snapshot.
+        tiered: whether jobs may be of several tiers.
     """
 
     triggers: set[Trigger]
@@ -39,6 +51,11 @@ class Observation(Protocol):
     disturbed: bool
     nodes: Map[str, NodeView]
     jobs: Map[str, JobView]
+
+    @property
+    def tiered(self) -> bool:
+        """Whether jobs may be of several tiers."""
+        ...
 
     @property
     def cluster(self) -> Cluster | None:
@@ -68,9 +85,20 @@ class Planner:
         self.checker = PlanChecker(policy.info.model)
         self.plan = EMPTY_PLAN
         self._stopwatch = stopwatch
+        # Whether only tiers ask for a plan, and not the policy.
+        self._tiers_alone = False
 
     def due(self, world: Observation) -> bool:
-        """Whether something has happened on which the plan in force wants to be made anew."""
+        """Whether something has happened on which the plan in force wants to be made anew.
+
+        A job that has arrived does not wait for the policy's next round to outrank others.
+        """
+        wanted = self._wanted(world)
+        arrived = world.tiered and Trigger.ARRIVAL in world.triggers
+        self._tiers_alone = not wanted and arrived and self.policy.info.model is ExecutionModel.GANG
+        return wanted or self._tiers_alone
+
+    def _wanted(self, world: Observation) -> bool:
         if self.plan is EMPTY_PLAN:
             return bool(world.triggers and world.jobs)
         replan = self.plan.replan
@@ -92,9 +120,23 @@ class Planner:
         """
         begun = self._stopwatch()
         with during():
-            plan = self.policy.plan(snapshot)
+            plan = _as_before(snapshot) if self._tiers_alone else self.policy.plan(snapshot)
+            if self.policy.info.model is ExecutionModel.GANG:
+                plan = outrank(snapshot, plan)
         took_s = self._stopwatch() - begun
         return Answer(plan, self.checker.check(snapshot, plan), took_s)
+
+
+def _as_before(snapshot: Snapshot) -> Plan:
+    """Return the plan in force, in which jobs that have come since wait."""
+    plan = snapshot.previous
+    new = (job_id for job_id in snapshot.jobs if job_id not in plan.entries)
+    return plan.revise(
+        dict.fromkeys(new, AHEAD),
+        snapshot.gone,
+        profiles=plan.profiles,
+        reservations=plan.reservations,
+    )
 
 
 def _has_room(world: Observation, room: Mapping[str, int]) -> bool:

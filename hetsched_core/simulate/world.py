@@ -198,6 +198,11 @@ class World:
         header = self.log.header
         self.log.rounds = math.ceil((self.now - header.origin_s) / header.round_s)
 
+    @property
+    def tiered(self) -> bool:
+        """Whether jobs may be of several tiers."""
+        return self.settings.shares is not None
+
     def due(self) -> Due | None:
         """Return what accounts are due and have used, as it was looked at last."""
         shares = self.settings.shares
