@@ -34,7 +34,7 @@ def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
     later.
     """
     tiers = {view.job.tier for view in snapshot.jobs.values()}
-    if snapshot.due is None or len(tiers) < 2:
+    if snapshot.site is None or len(tiers) < 2:
         return plan
     lowest = min(tiers)
     waiting = [

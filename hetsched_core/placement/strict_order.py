@@ -91,7 +91,7 @@ class StrictOrder:
 
         Where the site has a word, the order of two jobs may change, and all are looked at anew.
         """
-        if snapshot.due is not None:
+        if snapshot.site is not None:
             self._last = None
             order = in_turn(snapshot, self._in_order(snapshot), running_stay=True)
             return pack(snapshot, order, Packing.STRICT_ORDER, replan, self.fit)

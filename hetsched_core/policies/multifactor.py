@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hetsched_core.types import Job, JobView, Snapshot
-from hetsched_core.types.shares import Association, association_of
+from hetsched_core.types.site import Association, association_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from hetsched_core.types.making import maker
-from hetsched_core.types.shares import Association, ShareTree
+from hetsched_core.types.site import Association, ShareTree
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -228,7 +228,7 @@ class Slurm:
         unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
         notes.usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
-            tree = ShareTree() if snapshot.due is None else snapshot.due.tree
+            tree = ShareTree() if snapshot.site is None else snapshot.site.tree
             used = notes.usage.gpu_s
             notes.ranked_s, notes.shares = snapshot.now, fair_tree(tree.with_users(used), used)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)

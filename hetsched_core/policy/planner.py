@@ -18,6 +18,7 @@ from hetsched_core.placement.entries import AHEAD
 from hetsched_core.placement.outrank import outrank
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
+from hetsched_core.site import within_limits, without_excess
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
@@ -119,10 +120,13 @@ class Planner:
             during: what goes on while it thinks.
         """
         begun = self._stopwatch()
+        snapshot = within_limits(snapshot)
         with during():
             plan = _as_before(snapshot) if self._tiers_alone else self.policy.plan(snapshot)
             if self.policy.info.model is ExecutionModel.GANG:
                 plan = outrank(snapshot, plan)
+            elif self.policy.info.model is ExecutionModel.COPIES:
+                plan = without_excess(snapshot, plan)
         took_s = self._stopwatch() - begun
         return Answer(plan, self.checker.check(snapshot, plan), took_s)
 

@@ -413,7 +413,7 @@ class Simulation:
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
             windows=world.windows,
-            due=world.due(),
+            site=world.site(),
         )
         if Knowledge.FUTURE_ARRIVALS in self._planner.policy.info.knows:
             return OfflineSnapshot.of(snapshot, tuple(self._future.values()))

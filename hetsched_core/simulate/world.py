@@ -52,7 +52,7 @@ from hetsched_core.types import (
     closed_to,
 )
 from hetsched_core.types.making import maker
-from hetsched_core.types.shares import Association, Due, association_of
+from hetsched_core.types.site import Association, Site, association_of
 
 _make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
@@ -130,7 +130,7 @@ class World:
             self.look_again(window.from_s)
         self._served: dict[Association, float] = {}
         self._ledger = Ledger()
-        self._due: Due | None = None
+        self._site: Site | None = None
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -166,7 +166,7 @@ class World:
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
-        if self.settings.shares is not None:
+        if self.settings.site is not None:
             self._count(active, self._served)
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
             self._remember(active)
@@ -201,18 +201,18 @@ class World:
     @property
     def tiered(self) -> bool:
         """Whether jobs may be of several tiers."""
-        return self.settings.shares is not None
+        return self.settings.site is not None
 
-    def due(self) -> Due | None:
-        """Return what accounts are due and have used, as it was looked at last."""
-        shares = self.settings.shares
-        if shares is not None and self.now >= self._ledger.at_s + shares.period_s:
+    def site(self) -> Site | None:
+        """Return what the site says, with what users had used when that was looked at last."""
+        site = self.settings.site
+        if site is not None and self.now >= self._ledger.at_s + site.period_s:
             served = dict(self._served)
             for active in self.active.values():
                 self._count(active, served)
-            self._ledger = self._ledger.at(self.now, served, shares.half_life_s)
-            self._due = Due(shares.tree, self._ledger.used)
-        return self._due
+            self._ledger = self._ledger.at(self.now, served, site.half_life_s)
+            self._site = Site(site.tree, self._ledger.used, site.limits)
+        return self._site
 
     def _count(self, active: Active, served: dict[Association, float]) -> None:
         user = association_of(active.job)

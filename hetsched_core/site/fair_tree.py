@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from hetsched_core.types.shares import ROOT, Association, ShareTree
+from hetsched_core.types.site import ROOT, Association, ShareTree
 
 
 def effective_usage(tree: ShareTree, used: Mapping[Association, float]) -> dict[Association, float]:

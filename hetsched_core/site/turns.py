@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.site.fair_tree import effective_usage, normal_shares
 from hetsched_core.types import JobView, Snapshot
-from hetsched_core.types.shares import ROOT, Association, Due, association_of
+from hetsched_core.types.site import ROOT, Association, Site, association_of
 
 BEYOND = 0.01
 """What a GPU beyond what is due to an account counts in an objective: little enough that it goes
@@ -51,13 +51,13 @@ def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool)
         order: active jobs in the order of the policy.
         running_stay: whether what holds GPUs keeps them whatever the order. It is first then.
     """
-    if snapshot.due is None:
+    if snapshot.site is None:
         return list(order)
     first = [view for view in order if running_stay and view.configuration is not None]
     rest = [view for view in order if not (running_stay and view.configuration is not None)]
     rest.sort(key=lambda view: -view.job.tier)
     users = {association_of(view.job) for view in order}
-    turns = _Turns(snapshot.due, users, snapshot.cluster.gpus)
+    turns = _Turns(snapshot.site, users, snapshot.cluster.gpus)
     for view in first:
         turns.give(association_of(view.job), _wanted(view))
     for _, tier in groupby(rest, key=lambda view: view.job.tier):
@@ -74,7 +74,7 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
         snapshot: says what is due, and what there is.
         views: active jobs in the order of the policy.
     """
-    if snapshot.due is None:
+    if snapshot.site is None:
         return [list(views)]
     gpus = sum(node.capacity for node in snapshot.node_views() if node.open)
     found: list[list[JobView]] = [[]]
@@ -114,7 +114,7 @@ def _wanted(view: JobView) -> int:
 class _Turns:
     """The tree of shares, with what each account and user has been given so far."""
 
-    def __init__(self, due: Due, users: Iterable[Association], gpus: int) -> None:
+    def __init__(self, due: Site, users: Iterable[Association], gpus: int) -> None:
         self._tree = tree = due.tree.with_users(users)
         self._given: dict[Association, float] = {}
         # What each would have been given for its part in the past, and how much is due to it.

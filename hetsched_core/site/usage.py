@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from immutables import Map
 
 from hetsched_core.types import Configuration, Job
-from hetsched_core.types.shares import Association, association_of
+from hetsched_core.types.site import Association, association_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ class Job:
     are closed to it now, for a window that is ahead or has begun: it neither starts nor stays
     there. Whoever shows it to a policy says so (`closed_to`), and no user.
 
-    Jobs of a higher `tier` go strictly before those of a lower one.
+    Jobs of a higher `tier` go strictly before those of a lower one. `limits` names those of the
+    site's limits that it comes under, the same object for all jobs that come under the same ones.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Job:
     max_nodes: int | None = None
     closed: frozenset[str] = frozenset()
     tier: int = 0
+    limits: tuple[str, ...] = ()
 
     @property
     def eligible_from_s(self) -> float:

@@ -85,30 +85,45 @@ class ShareTree:
         return account != ROOT and self.shares.get((account, ""), 1) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What all jobs under it may hold at a time together; None for any number.
+
+    `Job.limits` says which ones a job comes under.
+    """
+
+    gpus: int | None = None
+    jobs: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Due:
-    """Shares, and the use that counts against them. Compared by identity.
+class Site:
+    """What the site says of who comes first, and who may have how much. Compared by identity.
 
     Attributes:
         tree: who has how many shares; who is not in it has one share at the root.
         used: user -> its use of late, decayed, in any unit; who is missing has used nothing.
+        limits: name -> a limit.
     """
 
     tree: ShareTree
     used: Map[Association, float] = field(default_factory=Map)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharePolicy:
-    """The shares of a site, and how fast it forgets use.
+class SiteSettings:
+    """What a site has set, and how fast it forgets use. Compared by identity.
 
     Attributes:
         tree: who has how many shares.
+        limits: name -> a limit.
         half_life_s: after so many seconds use counts for half.
         period_s: seconds between two looks at what was used.
     """
 
-    tree: ShareTree
+    tree: ShareTree = field(default_factory=lambda: ShareTree())
+    limits: Mapping[str, Limit] = field(default_factory=dict)
     half_life_s: float = 7 * 86_400.0
     period_s: float = 300.0
 
