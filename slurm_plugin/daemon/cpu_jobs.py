@@ -43,6 +43,13 @@ class _Room:
     def fits(self, cpus: float, memory_mb: float) -> bool:
         return cpus <= self.cpus and memory_mb <= self.memory_mb
 
+    def lacks(self, cpus: float, memory_mb: float) -> float:
+        """Return what is missing as a share of what is asked for; below 0 there is more."""
+        return max(
+            (cpus - self.cpus) / max(1.0, cpus),
+            (memory_mb - self.memory_mb) / max(1.0, memory_mb),
+        )
+
 
 class CpuJobs:
     """Places jobs without GPUs, and remembers when it did."""
@@ -99,20 +106,29 @@ class CpuJobs:
             if now - self._placed[job.id] > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
                 yield each.leave
+        full: set[tuple[object, ...]] = set()
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
-            cpus, memory_mb = _share(job)
-            may = [name for name in rooms if where is None or name in where]
-            may.sort(key=lambda name: -rooms[name].cpus)
-            many = _nodes(job)
-            chosen = may[:many]
-            fits = len(chosen) == many and all(rooms[name].fits(cpus, memory_mb) for name in chosen)
-            if not fits and sum(empty[name].fits(cpus, memory_mb) for name in may) < many:
+            share, many = _share(job), _nodes(job)
+            kind = share, many, where
+            if kind in full:
+                # Its turn comes after that of its like, which keeps what there is.
                 continue
-            # The first for which there is no room keeps what there is, so that its turn comes.
+            may = [name for name in rooms if where is None or name in where]
+            could = [name for name in may if rooms[name].fits(*share) or empty[name].fits(*share)]
+            could.sort(
+                key=lambda name: (not rooms[name].fits(*share), rooms[name].lacks(*share), name)
+            )
+            chosen = could[:many]
+            fits = len(chosen) == many and all(rooms[name].fits(*share) for name in chosen)
+            if not fits:
+                full.add(kind)
+            if len(chosen) < many:
+                continue
+            # One for which there is no room keeps what there is, so that its turn comes.
             for name in chosen:
-                _take(rooms[name], cpus, memory_mb)
+                _take(rooms[name], *share)
             if fits:
                 first = partitions_for(job, chosen)
                 self._placed[job.id] = now

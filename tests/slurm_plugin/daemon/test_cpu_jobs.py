@@ -33,6 +33,9 @@ TWO = (node("n0"), node("n1"))
 """Nodes have 32 CPUs and four idle GPUs."""
 
 
+TWO_NODES = Resources((2, 2), 2, "gres/gpu:1", "", "", "")
+
+
 def cpu_job(number: int, cpus: int, priority: int = 1, nodes: int = 1, **more: object) -> SlurmJob:
     """A waiting job without GPUs."""
     asks = Resources((nodes, nodes), nodes, "", "", "", "")
@@ -53,8 +56,8 @@ def test_they_pass_by_priority_and_not_while_they_are_held_or_wait_for_others() 
 
 
 def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> None:
-    # It waits for a node that is down, and asks for 4 CPUs with each GPU.
-    waits = replace(RIGID, cpus=4, asked=Asked(4), excluded=("n0",))
+    # It waits for two nodes, of which one is down, and asks for 4 CPUs with each GPU.
+    waits = replace(RIGID, gpus=2, cpus=8, asked=Asked(4), resources=TWO_NODES)
     down = node("n1", condition=NodeCondition.DOWN)
 
     def passes(job: SlurmJob, used: int = 0) -> bool:
@@ -67,6 +70,46 @@ def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> N
     assert passes(cpu_job(1, 16), used=4)
     assert not passes(cpu_job(1, 17), used=4)
     assert not passes(cpu_job(1, 1, memory_mb=64_001))
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_node_with_idle_cpus_whose_memory_is_in_use_keeps_no_job_from_the_others(
+    first: int,
+) -> None:
+    nodes = [replace(node(f"n{at}"), cpus_used=16) for at in range(3)]
+    nodes[first] = replace(node(f"n{first}"), memory_used_mb=64_000)
+    jobs = [cpu_job(number, 2, memory_mb=200) for number in range(1, 5)]
+    there = places(Site(*jobs, nodes=tuple(nodes)).cycle())
+    assert there.keys() == {"1", "2", "3", "4"}
+    assert (f"n{first}",) not in there.values()
+    # One that would fit there, were it not for the memory, does not wait for that.
+    wide = cpu_job(5, 20, priority=9, nodes=2, memory_mb=400)
+    assert places(Site(wide, nodes=tuple(nodes)).cycle()).keys() == {"5"}
+
+
+def test_one_for_which_no_node_has_room_keeps_the_node_that_lacks_the_least() -> None:
+    nodes = (
+        replace(node("n0"), memory_used_mb=64_000),
+        replace(node("n1"), cpus_used=20),
+        replace(node("n2"), cpus_used=12),
+        replace(node("n3"), cpus_used=20),
+    )
+    large = cpu_job(1, 20, priority=9, memory_mb=1000)
+    small = [cpu_job(number, 4, memory_mb=1000) for number in range(2, 7)]
+    there = places(Site(large, *small, nodes=nodes).cycle())
+    # There are four CPUs for it twice on each of the others.
+    assert sorted(there.values()) == [("n1",), ("n1",), ("n3",), ("n3",)]
+    # Its turn has come.
+    nodes = (*nodes[:2], replace(nodes[2], cpus_used=8), nodes[3])
+    assert places(Site(large, *small, nodes=nodes).cycle())["1"] == ("n2",)
+
+
+def test_one_job_of_a_kind_keeps_a_node_and_smaller_ones_pass_on_the_others() -> None:
+    nodes = tuple(replace(node(f"n{at}"), cpus_used=20) for at in range(3))
+    kind = [cpu_job(number, 20, priority=9) for number in range(1, 9)]
+    small = [cpu_job(number, 4) for number in range(11, 17)]
+    there = places(Site(*kind, *small, nodes=nodes).cycle())
+    assert sorted(there.values()) == [("n1",), ("n1",), ("n2",), ("n2",)]
 
 
 def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:
