@@ -211,12 +211,12 @@ class ManagedJob:
 
         Nor does it after the end of its run: at `end_s`, or else from when it was seen to end.
         """
-        seconds = max(0.0, now - self.observed_s)
-        served_s = max(0.0, min(now, end_s or now) - self.observed_s)
+        seconds, until_s = max(0.0, now - self.observed_s), min(now, end_s or now)
         begun = [run for run in self.runs if run.begun]
         if not begun:
             self.wait_s += seconds
         for run in begun if self.slurm.state is not JobState.SUSPENDED else ():
+            served_s = max(0.0, until_s - max(self.observed_s, run.since_s))
             for name, gpus in run.configuration if run.draining_until_s is None else ():
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * served_s

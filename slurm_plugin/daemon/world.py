@@ -684,6 +684,10 @@ class LiveWorld:
             self._describe(known, seen)
         if known.first_start_s is None:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
+        if seen.id not in self.jobs:
+            # It may have begun before this daemon did: what its runs have had since counts.
+            known.observed_s = min(now, known.first_start_s or now)
+            known.settle(now, cluster)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 
