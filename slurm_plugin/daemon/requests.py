@@ -209,6 +209,7 @@ def _is_same(known: _Known, seen: SlurmJob) -> bool:
     if is_mark(seen.mark) and known.mark.nonce:
         return nonce_of(seen.mark) == known.mark.nonce
     submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
-    # To be queued again changes both.
+    # To be queued again changes both. A controller that was killed has a job back as it had saved
+    # it last, perhaps before it was queued again. What takes its id is submitted later.
     requeued = seen.restarts > restarts
-    return seen.user == known.user and (seen.submit_s == submit_s or requeued)
+    return seen.user == known.user and (seen.submit_s <= submit_s or requeued)
