@@ -287,11 +287,15 @@ def described(seen: SlurmJob, request: Request) -> Job:
     )
 
 
+def moment(at_s: float) -> str:
+    """Return a time, seconds UTC, as it is told to users."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def to_begin_later(seen: SlurmJob, request: Request) -> JobView:
     """Return a job that its user lets start later; until then no policy is told of it."""
     begin_s = seen.begin_s or 0.0
-    begin = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    reason = Reason(ReasonCode.BEGIN, detail=f"from {begin} on")
+    reason = Reason(ReasonCode.BEGIN, detail=f"from {moment(begin_s)} on")
     # It has waited for nothing before.
     return JobView(described(seen, request), observed_s=begin_s, blocked=reason)
 

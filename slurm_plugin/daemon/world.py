@@ -102,7 +102,8 @@ _NO_GPUS = (
 )
 _NO_NODES = (
     "it asks for no GPUs, and all nodes that it may run on are closed to it: they are reserved, "
-    "launches fail there, or jobs of other users are on them, and they or it share no node"
+    "launches fail there, jobs end there, or jobs of other users are on them, and they or it share "
+    "no node"
 )
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
@@ -236,15 +237,7 @@ class LiveWorld:
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
         moved = self._closures.note(state, self.records.values(), ours, now)
-        launches = self._closures.launches
-        left_out = launches.closed | self._closures.hanging
-        ours = tuple(
-            replace(node, condition=NodeCondition.DRAINED)
-            if node.name in left_out and node.condition is NodeCondition.UP
-            else node
-            for node in ours
-        )
-        self.odd |= {f"node {name}": words for name, words in launches.words.items()}
+        self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
@@ -507,7 +500,8 @@ class LiveWorld:
         return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
-        for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):
+        ending, left_out = self._ending(), self._closures.left_out
+        for new in node_views(nodes, self.nodes, self.units(), before, ending, left_out):
             name = new.node.name
             view = self.nodes[name]
             if new == view:
