@@ -144,7 +144,10 @@ class Journal:
                 each.first_start_s = known.first_start_s
                 self._starts.append((each.nonce, view.id, known.first_start_s))
                 started.append((each.nonce, known.first_start_s))
-            self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
+            if known.slurm.over:
+                self._tell_end(each, view, known.slurm.end_s, snapshot, decisions)
+            else:
+                self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
             each.view = view
         for job_id in [job_id for job_id in self._followed if job_id not in seen]:
             # The daemon may look long after.
@@ -205,6 +208,22 @@ class Journal:
             if planned[0] and planned[1] != held[1]:
                 self._event(each, snapshot.now, decisions, *planned)
             each.planned = planned
+
+    def _tell_end(
+        self,
+        each: _Followed,
+        view: JobView,
+        end_s: float | None,
+        snapshot: Snapshot,
+        decisions: int,
+    ) -> None:
+        """Write down that a job has ended whose processes still end: it is not stopped."""
+        now = snapshot.now
+        held = "ends", _held(view, now)[1] or each.held[1]
+        if held != each.held:
+            # When it leaves, it has left then.
+            self._event(each, min(now, end_s or now), decisions, *held)
+            each.held = held
 
     def _leave(
         self, each: _Followed, snapshot: Snapshot, decisions: int, unseen_gpu_s: float = 0.0

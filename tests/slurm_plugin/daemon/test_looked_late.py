@@ -48,3 +48,26 @@ def test_a_job_that_ran_between_two_looks_is_told_to_have_run(bench: Bench) -> N
     assert events(bench, "1")[-1] == ("left", f"after {4 * 8 / 3600:.3g} GPU hours")
     (stored,) = bench.store.jobs("1")
     assert stored.first_start_s == start_s
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the end is told", "it is not"])
+def test_a_job_that_ended_by_itself_is_told_to_end_when_it_did_and_not_to_be_stopped(
+    bench: Bench, told: bool
+) -> None:
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run)
+    end_s = bench.clock.now + 0.5
+    ends = replace(run, state=JobState.COMPLETING, over=True, end_s=end_s if told else None)
+    for _ in range(3):
+        bench.cycle(ends)
+    bench.cycle(replace(ends, state=JobState.ENDED))
+    *_, runs, ended, left = bench.store.events("1")
+    assert [runs.event, ended.event, left.event] == ["runs", "ends", "left"]
+    assert ended.at_s == left.at_s == (end_s if told else end_s + 0.5)
+
+
+def test_a_job_that_is_queued_again_is_told_to_stop(bench: Bench) -> None:
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run)
+    bench.cycle(replace(run, state=JobState.COMPLETING))
+    assert events(bench, "1")[-1] == ("stops", "n0:4")
