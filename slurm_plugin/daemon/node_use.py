@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hetsched_core.types import Node, NodeView
+from hetsched_core.types import Node, NodeCondition, NodeView
 from slurm_plugin.backend import JobState, SlurmNode
 from slurm_plugin.daemon.managed import ManagedJob
 
@@ -58,6 +58,7 @@ def node_views(
     managed: Iterable[ManagedJob],
     before: Mapping[str, Use],
     ending: Mapping[str, int],
+    left_out: Mapping[str, str],
 ) -> Iterator[NodeView]:
     """Yield the nodes as they stand now.
 
@@ -72,6 +73,7 @@ def node_views(
         before: what was `used_by` them at the last look.
         ending: the GPUs of jobs that end and are none of ours, by node. Slurm may show them as free
             long before their processes have ended, and starts nothing on them.
+        left_out: why nothing is to start on nodes, by node, whatever Slurm says of them.
     """
     managed = tuple(managed)
     held: dict[str, Use] = defaultdict(Use)
@@ -115,6 +117,7 @@ def node_views(
             held_gpus=holds.gpus,
             held_cpus=holds.cpus,
             held_memory_mb=holds.memory_mb,
+            left_out=left_out.get(node.name, "") if node.condition is NodeCondition.UP else "",
         )
 
 
@@ -133,5 +136,11 @@ def _others(used: float, ours: float, perhaps_ours: float, before: float) -> flo
 
 
 def not_ours(view: NodeView) -> tuple[object, ...]:
-    """Return what a plan has no part in: a node's condition, and what others use of it."""
-    return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
+    """Return what a plan has no part in: how a node stands, and what others use of it."""
+    return (
+        view.condition,
+        view.left_out,
+        view.foreign_gpus,
+        view.foreign_cpus,
+        view.foreign_memory_mb,
+    )
