@@ -36,7 +36,9 @@ from hetsched_core.types import (
 _COUNTS = (1, 2, 4, 8, 16)
 """GPU counts that a remedy may name beside those that the job accepts."""
 
-_MORE_THAN_NO_ROOM = frozenset({ReasonCode.AHEAD, ReasonCode.NO_CPUS, ReasonCode.NODES_DOWN})
+_MORE_THAN_NO_ROOM = frozenset(
+    {ReasonCode.AHEAD, ReasonCode.NO_CPUS, ReasonCode.NODES_DOWN, ReasonCode.CLOSED}
+)
 """Reasons of the cluster's that say more than a policy's word that there is no room."""
 
 _NO_END_S = 1e11
@@ -89,8 +91,7 @@ def code_of(snapshot: Snapshot, view: JobView, reason: Reason) -> ReasonCode:
     """Return in a word why a job waits of which a plan says this."""
     # Policies look at what is free, and not at why there is no more.
     full = reason.code is ReasonCode.NO_ROOM and view.blocked is None
-    down = full and why_no_nodes(snapshot, view.job) is ReasonCode.NODES_DOWN
-    return ReasonCode.NODES_DOWN if down else reason.code
+    return (full and why_no_nodes(snapshot, view.job)) or reason.code
 
 
 def active_job(snapshot: Snapshot, job_id: str) -> JobView:
@@ -162,8 +163,8 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
-        windows = view.blocked.code is ReasonCode.CLOSED and _windows(snapshot, view.job)
-        yield replace(view.blocked, detail=windows) if windows else view.blocked
+        closed = view.blocked.code is ReasonCode.CLOSED and _closed(snapshot, view.job)
+        yield replace(view.blocked, detail=closed) if closed else view.blocked
         return
     yield from by_the_cluster
 
@@ -213,11 +214,11 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
         nodes = [
             view.node.name
             for view in snapshot.node_views()
-            if not view.open and job.may_start_on(view.node.name)
+            if not (view.open or view.left_out) and job.may_start_on(view.node.name)
         ]
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
     elif shut is ReasonCode.CLOSED:
-        yield Reason(ReasonCode.CLOSED, detail=_windows(snapshot, job))
+        yield Reason(ReasonCode.CLOSED, detail=_closed(snapshot, job))
     elif fits(snapshot, (idle := _idle(snapshot)), job):
         yield Reason(ReasonCode.AHEAD, detail="there is room, and the policy keeps it for others")
     elif fits(snapshot, idle, replace(job, cpus_per_gpu=0.0, memory_mb_per_gpu=0.0)):
@@ -325,9 +326,23 @@ def _limits(snapshot: Snapshot, job: Job) -> str:
     return " and ".join(said)
 
 
-def _windows(snapshot: Snapshot, job: Job) -> str:
-    """Say which windows close nodes to a job."""
-    return "; ".join(
+def _closed(snapshot: Snapshot, job: Job) -> str:
+    """Say which windows close nodes to a job, and which of its nodes are left out."""
+    return "; ".join((*_windows(snapshot, job), *_left_out(snapshot, job)))
+
+
+def _left_out(snapshot: Snapshot, job: Job) -> Iterator[str]:
+    found: dict[str, list[str]] = {}
+    for view in snapshot.node_views():
+        mine = job.accepts_type(view.node.gpu_type) and job.may_start_on(view.node.name)
+        if mine and view.left_out:
+            found.setdefault(view.left_out, []).append(view.node.name)
+    for words, names in found.items():
+        yield f"{_few(names)} {'is' if len(names) == 1 else 'are'} left out: {words}"
+
+
+def _windows(snapshot: Snapshot, job: Job) -> Iterator[str]:
+    return (
         f"{window.name or 'window'} on {_few(sorted(window.nodes & job.closed))} "
         f"from {_when(window.from_s)}"
         + (f" until {_when(window.until_s)}" if window.until_s < _NO_END_S else "")

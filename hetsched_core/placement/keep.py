@@ -22,6 +22,12 @@ def present(snapshot: Snapshot, view: JobView) -> Configuration | None:
     return view.configuration
 
 
+def lasting(snapshot: Snapshot, view: JobView) -> Configuration | None:
+    """Return the same, but of a job that may not be stopped where it runs, whatever was planned."""
+    fixed = not view.job.preemptible and view.configuration is not None
+    return view.configuration if fixed else present(snapshot, view)
+
+
 def may_keep(snapshot: Snapshot, view: JobView, place: Configuration) -> bool:
     """Return whether nothing but other jobs can be in the way of a job in this place.
 
@@ -59,10 +65,13 @@ def immovable(snapshot: Snapshot) -> dict[str, Placed]:
 
 
 def staying(snapshot: Snapshot) -> dict[str, Placed]:
-    """Return what goes on under a policy that stops no job: each with a place that it can keep."""
+    """Return what goes on under a policy that stops no job: each with a place that it can keep.
+
+    What runs comes first: others may have begun where a job is only planned.
+    """
     free, stay = FreeGpus.of(snapshot), {}
-    for view in snapshot.by_submission():
-        has = present(snapshot, view)
+    for view in sorted(snapshot.by_submission(), key=lambda each: each.configuration is None):
+        has = lasting(snapshot, view)
         if has is None or view.blocked is not None:
             continue
         if may_keep(snapshot, view, has) and free.fits(view.job, has):

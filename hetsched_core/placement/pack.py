@@ -90,23 +90,27 @@ def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
 def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
     """Return why a job fits nowhere, other jobs or not; None if that is not so.
 
-    `CLOSED` where it would fit without the windows that close nodes to it, else `NODES_DOWN`.
+    `CLOSED` where it would fit on nodes that are closed to it or left out, else `NODES_DOWN`.
     """
-    down = _down(snapshot.cluster, snapshot.nodes)
-    if not (down or job.closed):
+    cluster = snapshot.cluster
+    shut, down = _shut(cluster, snapshot.nodes)
+    if not (shut or job.closed):
         return None
-    open_nodes = _without_jobs(snapshot.cluster, down)
-    if fits(snapshot, open_nodes, job):
+    if fits(snapshot, _without_jobs(cluster, shut), job):
         return None
     anyhow = replace(job, closed=frozenset())
-    closed = bool(job.closed) and fits(snapshot, open_nodes, anyhow)
+    closed = (job.closed or shut != down) and fits(snapshot, _without_jobs(cluster, down), anyhow)
     return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
 
 
 @lru_cache(maxsize=2)
-def _down(cluster: Cluster, nodes: Map[str, NodeView]) -> tuple[str, ...]:
-    """Return the nodes on which nothing may start: asked for many jobs of one snapshot."""
-    return tuple(node.name for node in cluster if not nodes[node.name].open)
+def _shut(cluster: Cluster, nodes: Map[str, NodeView]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes on which nothing may start, and those of them that are not left out alone.
+
+    That is asked for many jobs of one snapshot.
+    """
+    shut = tuple(node.name for node in cluster if not nodes[node.name].open)
+    return shut, tuple(name for name in shut if nodes[name].condition is not NodeCondition.UP)
 
 
 @lru_cache(maxsize=2)

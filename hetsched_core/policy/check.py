@@ -272,7 +272,7 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
             return
         node = snapshot.nodes[name]
         if not node.open:
-            words = f"job {view.id} on {name}, which is {node.condition.value}"
+            words = f"job {view.id} on {name}, which is {node.word}"
             yield Violation("node-closed", words, mine)
         if not view.job.accepts_type(node.node.gpu_type):
             words = f"job {view.id} does not accept {node.node.gpu_type} ({name})"
@@ -503,9 +503,7 @@ def _sequence(
     if not 0 <= sequence.gpu < node.capacity:
         yield Violation("tasks", f"{where} does not exist or is not ours")
     if not node.open:
-        yield Violation(
-            "node-closed", f"a task sequence on {where}, which is {node.condition.value}"
-        )
+        yield Violation("node-closed", f"a task sequence on {where}, which is {node.word}")
     for block in sequence.blocks:
         if block.times < 1 or any(i.tasks < 1 or i.training_round < 0 for i in block.items):
             yield Violation("tasks", f"{where}: a block with counts below 1 or a round below 0")

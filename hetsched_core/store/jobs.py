@@ -163,12 +163,21 @@ def read_jobs(
     )
 
 
-def read_events(transaction: Transaction, job: str, most: int = 1000) -> tuple[JobEvent, ...]:
-    """Return what happened to the jobs of an id, in order: the latest `most`."""
+def read_events(
+    transaction: Transaction, job: str | None, most: int = 1000
+) -> tuple[JobEvent, ...]:
+    """Return what happened to the jobs of an id, in order: the latest `most`.
+
+    None stands for all jobs that have not left.
+    """
     rows = transaction.rows(
         f"""
         SELECT {", ".join(types_of(JobEvent))} FROM (
-            SELECT *, rowid AS place FROM job_event WHERE job = ? ORDER BY rowid DESC LIMIT ?
+            SELECT *, rowid AS place FROM job_event
+            WHERE job = $1 OR (
+                $1 IS NULL AND nonce IN (SELECT nonce FROM job WHERE ended_s IS NULL)
+            )
+            ORDER BY rowid DESC LIMIT $2
         ) ORDER BY place
         """,
         job,

@@ -256,7 +256,8 @@ class NodeView:
     """A node as it stands now.
 
     `foreign_*` is in use by jobs that are not ours to move, `held_*` by runs of ours, those being
-    drained included.
+    drained included. `left_out` is why nothing is to start on a node that is up, in words; "" where
+    that is not so.
     """
 
     node: Node
@@ -267,6 +268,7 @@ class NodeView:
     held_gpus: int = 0
     held_cpus: float = 0.0
     held_memory_mb: float = 0.0
+    left_out: str = ""
 
     @property
     def capacity(self) -> int:
@@ -285,12 +287,18 @@ class NodeView:
             self.held_gpus + gpus,
             self.held_cpus + cpus,
             self.held_memory_mb + memory_mb,
+            self.left_out,
         )
 
     @property
     def open(self) -> bool:
         """Whether new work may start here."""
-        return self.condition is NodeCondition.UP
+        return self.condition is NodeCondition.UP and not self.left_out
+
+    @property
+    def word(self) -> str:
+        """How it stands: its condition, or `left out`."""
+        return "left out" if self.left_out else self.condition.value
 
 
 _make_node_view = maker(NodeView)

@@ -259,6 +259,7 @@ def _nodes(published: Published) -> dict[str, Any]:
                 "node": view.node.name,
                 "gpu_type": view.node.gpu_type,
                 "condition": condition,
+                "why": view.left_out,
                 **_told(use),
             }
             for view, condition, use in gpu_uses(published.snapshot)

@@ -126,6 +126,7 @@ class Telemetry:
             daemon.decisions,
             self._forecasts.take(),
             daemon.world.ended,
+            daemon.world.unseen,
         )
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)

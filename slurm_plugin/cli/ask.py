@@ -150,6 +150,8 @@ def _print_queue(said: dict[str, Any]) -> None:
 
 def _print_nodes(said: dict[str, Any]) -> None:
     names = ("node", "gpu_type", "condition", "all", "held", "foreign", "closed", "idle")
+    for row in said["nodes"]:
+        row["condition"] += row["why"] and f": {row['why']}"
     print_table(names, [tuple(row[name] for name in names) for row in said["nodes"]])
 
 

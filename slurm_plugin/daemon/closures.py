@@ -7,17 +7,19 @@ users' jobs are there.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from hetsched_core.types import Closed, Window, closed_to
 from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon.hold import windows_of
 from slurm_plugin.daemon.launches import Launches
-from slurm_plugin.daemon.managed import ManagedJob
+from slurm_plugin.daemon.managed import ManagedJob, moment
 from slurm_plugin.daemon.tenants import Tenants
 
 _ENDING_S = 3.0
 """A node on which a job has been ending for so long has a slow epilog, or hangs."""
+
+_NOT_LAUNCHED = "jobs could not be launched there"
 
 
 class Closures:
@@ -26,16 +28,15 @@ class Closures:
     Attributes:
         windows: when nodes are reserved for others.
         launches: where jobs could not be launched.
-        hanging: the nodes on which a job takes long to end. Slurm starts nothing there meanwhile.
     """
 
     def __init__(self) -> None:
         """Begin with all nodes open."""
         self.windows: tuple[Window, ...] = ()
         self.launches = Launches()
-        self.hanging: frozenset[str] = frozenset()
         self._tenants = Tenants()
         self._ending_s: dict[str, float] = {}
+        self._now = 0.0
 
     def note(
         self,
@@ -57,10 +58,21 @@ class Closures:
         self._tenants = Tenants.of(records)
         ending = {name for job in records if job.state is JobState.COMPLETING for name in job.nodes}
         self._ending_s = {name: min(now, self._ending_s.get(name, now)) for name in ending}
-        long = (name for name, since_s in self._ending_s.items() if now - since_s > _ENDING_S)
-        self.hanging = frozenset(long)
+        self._now = now
         moved = self.launches.note(state.jobs.values(), nodes, now)
         return moved or before != (self.windows, self._tenants)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why nothing is to start on nodes that are closed to all jobs, by node.
+
+        Where a job takes long to end Slurm starts nothing meanwhile.
+        """
+        long = {name: s for name, s in self._ending_s.items() if self._now - s > _ENDING_S}
+        ending = {
+            name: f"a job has been ending there since {moment(s)}" for name, s in long.items()
+        }
+        return ending | dict.fromkeys(self.launches.closed, _NOT_LAUNCHED)
 
     def of(self, known: ManagedJob, now: float, lead_s: float) -> Closed:
         """Return what is closed to a job that runs or may be placed.
@@ -98,7 +110,7 @@ class Closures:
     def _words(self, job: SlurmJob, nodes: frozenset[str]) -> Iterator[str]:
         yield from (each.name for each in self.windows if each.nodes & nodes)
         if self.launches.closed_to(job.user) & nodes:
-            yield "jobs could not be launched there"
+            yield _NOT_LAUNCHED
         if self._tenants.closed_to(job) & nodes:
             yield "jobs of other users are on them, and they or it share no node"
 

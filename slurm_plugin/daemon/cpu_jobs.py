@@ -1,6 +1,7 @@
 """Jobs without GPUs on the managed nodes: they pass in Slurm's own order.
 
-No policy is asked about them. They leave the CPUs and the memory alone that idle GPUs need.
+No policy is asked about them. They leave the CPUs and the memory alone that idle GPUs need. One
+that would never start so takes those of GPUs that no job waits for.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from hetsched_core.throughput import match_gpu
 from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
@@ -18,6 +20,14 @@ from slurm_plugin.daemon.slurm_reasons import partition_is_closed
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
+
+BEYOND = (
+    "it asks for no GPUs, and for more cores or memory than its nodes have beside what idle GPUs "
+    "need; it starts where there is room, once no job waits that could use the GPUs there"
+)
+"""Why one waits that idle GPUs would keep from ever starting."""
+
+_NOTHING = (0.0, 0.0)
 
 
 class CpuJob(NamedTuple):
@@ -43,12 +53,24 @@ class _Room:
     def fits(self, cpus: float, memory_mb: float) -> bool:
         return cpus <= self.cpus and memory_mb <= self.memory_mb
 
+    def lacks(self, cpus: float, memory_mb: float) -> float:
+        """Return what is missing as a share of what is asked for; below 0 there is more."""
+        return max(
+            (cpus - self.cpus) / max(1.0, cpus),
+            (memory_mb - self.memory_mb) / max(1.0, memory_mb),
+        )
+
 
 class CpuJobs:
-    """Places jobs without GPUs, and remembers when it did."""
+    """Places jobs without GPUs, and remembers when it did.
+
+    Attributes:
+        beyond: those that the last cycle left waiting, and idle GPUs would keep from ever starting.
+    """
 
     def __init__(self) -> None:
         """Begin with none placed."""
+        self.beyond: set[str] = set()
         self._placed: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
 
@@ -58,6 +80,7 @@ class CpuJobs:
         nodes: Mapping[str, NodeView],
         needs: tuple[float, float],
         kept: Collection[str],
+        wanted: Callable[[str], bool],
         hold: str,
         partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
@@ -70,6 +93,7 @@ class CpuJobs:
             nodes: the managed nodes.
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
             kept: nodes that are kept free of more of them.
+            wanted: whether a job waits for GPUs that could use those of a node.
             hold: the reservation that they enter.
             partitions_for: a job's partitions, that of some nodes first; () where they are so.
             start_timeout_s: one that has not started by then gives its place back.
@@ -78,6 +102,10 @@ class CpuJobs:
         rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
         rooms = {name: room for name, room in rooms.items() if name not in kept}
         empty = {name: _room(NodeView(nodes[name].node), needs) for name in rooms}
+        # The same with what idle GPUs need.
+        all_of = {name: _room(nodes[name], _NOTHING) for name in rooms}
+        whole = {name: _room(NodeView(nodes[name].node), _NOTHING) for name in rooms}
+        self.beyond.clear()
         there = {each.job.id for each in waiting}
         self._placed = {job: since_s for job, since_s in self._placed.items() if job in there}
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
@@ -92,6 +120,7 @@ class CpuJobs:
                 continue
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
+                _take(all_of.get(name), *_share(job))
             if job.id not in self._placed:
                 # An earlier daemon has placed it, or it has run and was queued again.
                 yield each.leave
@@ -99,20 +128,49 @@ class CpuJobs:
             if now - self._placed[job.id] > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
                 yield each.leave
+        # What there is no room for, and whether idle GPUs would keep it from ever starting.
+        full: dict[tuple[object, ...], bool] = {}
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
-            cpus, memory_mb = _share(job)
-            may = [name for name in rooms if where is None or name in where]
-            may.sort(key=lambda name: -rooms[name].cpus)
-            many = _nodes(job)
-            chosen = may[:many]
-            fits = len(chosen) == many and all(rooms[name].fits(cpus, memory_mb) for name in chosen)
-            if not fits and sum(empty[name].fits(cpus, memory_mb) for name in may) < many:
+            share, many = _share(job), _nodes(job)
+            kind = share, many, where
+            if kind in full:
+                # Its turn comes after that of its like, which keeps what there is.
+                if full[kind]:
+                    self.beyond.add(job.id)
                 continue
-            # The first for which there is no room keeps what there is, so that its turn comes.
+            may = [name for name in rooms if where is None or name in where]
+            could = [name for name in may if rooms[name].fits(*share) or empty[name].fits(*share)]
+            beyond = len(could) < many <= sum(whole[name].fits(*share) for name in may)
+            left = all_of if beyond else rooms
+            if beyond:
+                could = [
+                    name
+                    for name in may
+                    if rooms[name].fits(*share) or (whole[name].fits(*share) and not wanted(name))
+                ]
+            # Where there is room, and idle GPUs lose the least: few GPUs before many, slow first.
+            could.sort(
+                key=lambda name: (
+                    not left[name].fits(*share),
+                    rooms[name].lacks(*share),
+                    match_gpu(nodes[name].node.gpu_type).spec.single_tflops,
+                    name,
+                )
+            )
+            chosen = could[:many]
+            fits = len(chosen) == many and all(left[name].fits(*share) for name in chosen)
+            if not fits:
+                full[kind] = beyond
+                if beyond:
+                    self.beyond.add(job.id)
+            if len(chosen) < many:
+                continue
+            # One for which there is no room keeps what there is, so that its turn comes.
             for name in chosen:
-                _take(rooms[name], cpus, memory_mb)
+                _take(rooms[name], *share)
+                _take(all_of[name], *share)
             if fits:
                 first = partitions_for(job, chosen)
                 self._placed[job.id] = now
@@ -130,6 +188,12 @@ class CpuJobs:
         self._not_before[job] = now + _AGAIN_S
 
 
+def could_use(job: Job, node: Node) -> bool:
+    """Whether a job may start on a node, and GPUs there have CPUs and memory enough for it."""
+    accepts = job.accepts_type(node.gpu_type) and job.may_start_on(node.name)
+    return accepts and _most_gpus(job, node) > 0
+
+
 def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str]:
     """Return the nodes kept for the first job that needs more of a node than its GPUs' part.
 
@@ -145,13 +209,7 @@ def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str
     memory_mb = min((view.node.memory_mb / view.node.gpus for view in views), default=math.inf)
     more = (job for job in waiting if job.cpus_per_gpu > cpus or job.memory_mb_per_gpu > memory_mb)
     for job in sorted(more, key=lambda job: (job.submit_s, job.id)):
-        on = {
-            view.node: most
-            for view in views
-            if job.accepts_type(view.node.gpu_type)
-            and job.may_start_on(view.node.name)
-            and (most := _most_gpus(job, view.node))
-        }
+        on = {view.node: _most_gpus(job, view.node) for view in views if could_use(job, view.node)}
         if on and all(most < node.gpus for node, most in on.items()):
             many = max(job.min_nodes, math.ceil(job.requirements.smallest / max(on.values())))
             return frozenset(node.name for node in islice(on, many))

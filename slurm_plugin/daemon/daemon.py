@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 
 from hetsched_core.errors import InputError, described
@@ -44,7 +45,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
+from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuJobs, could_use, kept_for
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -206,7 +207,7 @@ class Daemon:
             decision, violations = self._decide(now)
         actions = () if self._settling(now) else self._actions(now)
         moves = changes_for(self._world, actions, self._settings, now)
-        changes = (*self._holding(now), *moves, *self._passing(moves, now))
+        changes = (*self._holding(now), *moves, *self._passing(actions, moves, now))
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
@@ -420,31 +421,44 @@ class Daemon:
         assert self._state is not None
         return tuple(hold_changes(self._state.reservations, self._wanted(now), now))
 
-    def _passing(self, moves: Sequence[Change], now: float) -> tuple[Change, ...]:
+    def _passing(
+        self, actions: Sequence[Action], moves: Sequence[Change], now: float
+    ) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
         # What idle GPUs keep is for those that may yet be placed there.
         waiting = [known for known in world.managed.values() if not known.runs]
         requests = (known.request for known in waiting)
         asked = [each for each in requests if each.own.gpus or not each.rigid]
-        greedy = (known.job for known in waiting if world.without_gpus and not known.blocked)
-        kept = kept_for(greedy, world.nodes.values()) | alone_on(world, moves)
+        able = [known.job for known in waiting if world.without_gpus and not known.blocked]
+        kept = kept_for(able, world.nodes.values()) | alone_on(world, moves)
+        # A job that moves does not wait, and has a node to come to.
+        starts = (each.placement.configuration for each in actions if isinstance(each, Start))
+        soon = {name for configuration in starts for name, _ in configuration}
+
+        @cache
+        def wanted(name: str) -> bool:
+            return name in soon or any(could_use(job, world.nodes[name].node) for job in able)
+
         needs = (
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),
         )
-        return tuple(
+        changes = tuple(
             self._cpu_jobs.changes(
                 world.without_gpus,
                 world.nodes,
                 needs,
                 kept,
+                wanted,
                 world.hold,
                 world.partitions_for,
                 settings.start_timeout_s,
                 now,
             )
         )
+        world.aside |= dict.fromkeys(self._cpu_jobs.beyond, BEYOND)
+        return changes
 
     def _renewal(self) -> Hold | None:
         """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""

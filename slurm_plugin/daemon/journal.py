@@ -31,6 +31,7 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.managed import ManagedJob
+from slurm_plugin.daemon.service import Unseen, last_run_gpu_s
 
 KEEP_JOBS = 20_000
 """How many jobs are kept, the latest ones; with each, twenty events and two ranges."""
@@ -39,12 +40,17 @@ REMEMBERED = 1000
 """So many past jobs are learned from."""
 
 _NOTHING: Mapping[str, SlurmJob] = {}
+_NONE_UNSEEN: Mapping[str, Unseen] = {}
 _MOST_UNWRITTEN = 10_000
+_MOST_SAID = 100_000
 _FORGET_EVERY = 500
 _AGAIN_S = 10.0
 
 _BEFORE = "what was before is not known, since the database is a new one"
 """What is told of a job that is there when the database is replaced."""
+
+_UNTOLD = "while no daemon ran"
+"""What is told of a job that Slurm has forgotten when the next daemon looks."""
 
 _PLACED = "placed"
 """What is told of a job whose GPUs are kept for it, and which Slurm has not started yet."""
@@ -59,6 +65,15 @@ class _Followed:
     view: JobView
     first_start_s: float | None
     held: tuple[str, str] = ("", "")
+    planned: tuple[str, str] = ("", "")
+
+
+@dataclass(slots=True)
+class _Said:
+    """What an earlier daemon said last of a job: how it stands to GPUs, since when, what for."""
+
+    held: tuple[str, str] = ("", "")
+    held_s: float = math.inf
     planned: tuple[str, str] = ("", "")
 
 
@@ -80,6 +95,7 @@ class Journal:
         self._changed = True
         self._known: tuple[PastJob, ...] = ()
         self._there: dict[str, StoredJob] = {}
+        self._said: dict[str, _Said] = {}
         self.trouble = ""
 
     @property
@@ -115,6 +131,7 @@ class Journal:
         decisions: int,
         given: Iterable[StoredRange] = (),
         ended: Mapping[str, SlurmJob] = _NOTHING,
+        unseen: Mapping[str, Unseen] = _NONE_UNSEEN,
     ) -> tuple[tuple[str, float], ...]:
         """Take in a cycle, and write what is new.
 
@@ -126,6 +143,7 @@ class Journal:
             decisions: how many were made so far.
             given: ranges that were given for starts since the last call.
             ended: what Slurm shows of jobs that have ended since.
+            unseen: what became of jobs that ended before, while no daemon looked, by nonce.
 
         Returns:
             Nonce and time of the jobs that have started since.
@@ -144,19 +162,23 @@ class Journal:
                 each.first_start_s = known.first_start_s
                 self._starts.append((each.nonce, view.id, known.first_start_s))
                 started.append((each.nonce, known.first_start_s))
-            self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
+            if known.slurm.over:
+                self._tell_end(each, view, known.slurm.end_s, snapshot, decisions)
+            else:
+                self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
             each.view = view
         for job_id in [job_id for job_id in self._followed if job_id not in seen]:
             # The daemon may look long after.
             over = ended.get(job_id)
             end_s = min(snapshot.now, (over and over.end_s) or math.inf)
             each, at = self._followed.pop(job_id), replace(snapshot, now=end_s)
-            unseen = over is not None and bool(over.nodes) and each.first_start_s is None
             gpu_s = 0.0
-            if over is not None and unseen and over.start_s is not None:
+            ran = over is not None and bool(over.nodes) and over.start_s is not None
+            if over is not None and ran and each.first_start_s is None:
                 each.first_start_s = over.start_s
-                gpu_s = over.gpus * max(0.0, end_s - over.start_s)
+                gpu_s = last_run_gpu_s(over, end_s)
             self._leave(each, at, decisions, gpu_s)
+        self._tell_unseen(snapshot.now, decisions, unseen)
         self._write(store, snapshot.now)
         return tuple(started)
 
@@ -175,6 +197,7 @@ class Journal:
             self._followed[view.id] = each
             if nonce in self._there:
                 del self._there[nonce]
+                self._go_on(each, view)
             else:
                 self._jobs.append(StoredJob(nonce, job))
                 self._event(each, snapshot.now, decisions, "came", f"{job.requirements} GPUs")
@@ -183,6 +206,25 @@ class Journal:
         elif view.job is not each.view.job:
             each.job = known.whole
         return each
+
+    def _go_on(self, each: _Followed, view: JobView) -> None:
+        """Take up what an earlier daemon said of a job; a run that began since is another one."""
+        said = self._said.pop(each.nonce, _Said())
+        each.planned = said.planned
+        if all(run.since_s <= said.held_s for run in view.runs if run.begun):
+            each.held = said.held
+
+    def _tell_unseen(self, now: float, decisions: int, unseen: Mapping[str, Unseen]) -> None:
+        """Write down what became of the jobs of an earlier daemon that are not there any more."""
+        for each in self._there.values():
+            told, had = unseen.get(each.nonce, Unseen(now, None, 0.0)), _UNTOLD
+            if each.nonce in unseen:
+                had = _had(told.first_start_s, told.gpu_s)
+            self._jobs.append(replace(each, ended_s=told.end_s, first_start_s=told.first_start_s))
+            left = each.nonce, each.job.id, each.job.user, told.end_s, decisions, "left", had
+            self._events.append(JobEvent(*left))
+        self._there.clear()
+        self._said.clear()
 
     def _tell(
         self,
@@ -205,6 +247,22 @@ class Journal:
             if planned[0] and planned[1] != held[1]:
                 self._event(each, snapshot.now, decisions, *planned)
             each.planned = planned
+
+    def _tell_end(
+        self,
+        each: _Followed,
+        view: JobView,
+        end_s: float | None,
+        snapshot: Snapshot,
+        decisions: int,
+    ) -> None:
+        """Write down that a job has ended whose processes still end: it is not stopped."""
+        now = snapshot.now
+        held = "ends", _held(view, now)[1] or each.held[1]
+        if held != each.held:
+            # When it leaves, it has left then.
+            self._event(each, min(now, end_s or now), decisions, *held)
+            each.held = held
 
     def _leave(
         self, each: _Followed, snapshot: Snapshot, decisions: int, unseen_gpu_s: float = 0.0
@@ -229,9 +287,7 @@ class Journal:
         self._jobs.append(stored)
         self._learn(stored)
         # How it ended is Slurm's to tell: sacct knows.
-        had = "without having run"
-        if each.first_start_s is not None:
-            had = f"after {(view.service_at(now) + unseen_gpu_s) / 3600:.3g} GPU hours"
+        had = _had(each.first_start_s, view.service_at(now) + unseen_gpu_s)
         self._event(each, now, decisions, "left", had)
 
     def _learn(self, stored: StoredJob) -> None:
@@ -258,6 +314,7 @@ class Journal:
                 for stored in store.jobs(most=REMEMBERED):
                     self._learn(stored)
             there = {job.nonce: job for job in store.jobs(since_s=math.inf, most=KEEP_JOBS)}
+            said = store.events(None, most=_MOST_SAID)
         except StoreError as error:
             self.trouble = str(error)
             return
@@ -268,12 +325,11 @@ class Journal:
                 self._event(each, now, decisions, "goes on", _BEFORE)
                 each.held = each.planned = ("", "")
         self._there = there
+        for event in said:
+            _hear(self._said.setdefault(event.nonce, _Said()), event)
 
     def _write(self, store: Store | None, now: float) -> None:
-        """Write what is new; those that left while nobody looked left by now."""
-        if self._there:
-            self._jobs.extend(replace(each, ended_s=now) for each in self._there.values())
-            self._there.clear()
+        """Write what is new."""
         new = len(self._jobs) + len(self._events) + len(self._ranges) + len(self._starts)
         if store is None or not new or self._next_s - _AGAIN_S <= now < self._next_s:
             return
@@ -291,6 +347,22 @@ class Journal:
         self.trouble = ""
         for unwritten in (self._jobs, self._events, self._ranges, self._starts):
             unwritten.clear()
+
+
+def _hear(said: _Said, event: JobEvent) -> None:
+    """Take in what was said of a job, the earliest first."""
+    match event.event:
+        case "planned" | "waits":
+            said.planned = event.event, event.detail
+        case "unplaced" | "stopped":
+            said.held = "", ""
+        case "placed" | "runs" | "is measured" | "stops" | "ends":
+            said.held, said.held_s = (event.event, event.detail), event.at_s
+
+
+def _had(first_start_s: float | None, gpu_s: float) -> str:
+    """Return in words what a job has had."""
+    return "without having run" if first_start_s is None else f"after {gpu_s / 3600:.3g} GPU hours"
 
 
 def _held(view: JobView, now: float) -> tuple[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -24,6 +25,7 @@ from hetsched_core.types import (
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import is_finishing, spares
 from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.service import Service
 from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, word_of
 
 QUOTA_S = 60.0
@@ -211,18 +213,50 @@ class ManagedJob:
 
         Nor does it after the end of its run: at `end_s`, or else from when it was seen to end.
         """
-        seconds = max(0.0, now - self.observed_s)
-        served_s = max(0.0, min(now, end_s or now) - self.observed_s)
-        begun = [run for run in self.runs if run.begun]
-        if not begun:
+        seconds, until_s = max(0.0, now - self.observed_s), min(now, end_s or now)
+        if not any(run.begun for run in self.runs):
             self.wait_s += seconds
-        for run in begun if self.slurm.state is not JobState.SUSPENDED else ():
-            for name, gpus in run.configuration if run.draining_until_s is None else ():
+        for run in self._served_runs():
+            served_s = max(0.0, until_s - max(self.observed_s, run.since_s))
+            for name, gpus in run.configuration:
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * served_s
         if self.progress is not None:
             self.carried = self._carried_on(self.carried, self.observed_s, now)
         self.observed_s = now
+
+    def go_on(self, had: Service | None, now: float, cluster: Cluster) -> None:
+        """Count what it has had before this daemon saw it: as an earlier one noted, or in this run.
+
+        Args:
+            had: what was noted; None for nothing.
+            now: seconds UTC.
+            cluster: the nodes.
+        """
+        begun_s = min((run.since_s for run in self.runs if run.begun), default=None)
+        if had is not None:
+            had = had.as_seen(self.slurm, now)
+            self.attained, self.first_start_s = dict(had.gpu_s), had.first_start_s
+        if begun_s is not None:
+            self.wait_s = max(0.0, self.wait_s - max(0.0, now - begun_s))
+            self.observed_s = min(now, begun_s if had is None else had.at_s)
+            self.settle(now, cluster, self.slurm.end_s)
+
+    def service(self, cluster: Cluster) -> Service | None:
+        """Return what it has had up to `observed_s`; None if it has not run."""
+        if self.first_start_s is None:
+            return None
+        used = Counter[str]()
+        for run in self._served_runs():
+            for name, gpus in run.configuration:
+                used[cluster[name].gpu_type] += gpus
+        attained, now_used = tuple(self.attained.items()), tuple(sorted(used.items()))
+        return Service(self.observed_s, attained, now_used, self.first_start_s)
+
+    def _served_runs(self) -> Iterator[Run]:
+        """Yield the runs in which it attains service now."""
+        if self.slurm.state is not JobState.SUSPENDED:
+            yield from (run for run in self.runs if run.begun and run.draining_until_s is None)
 
     def seen(self, restart_cost_s: float) -> JobView:
         """Return the job as policies see it."""
@@ -287,11 +321,15 @@ def described(seen: SlurmJob, request: Request) -> Job:
     )
 
 
+def moment(at_s: float) -> str:
+    """Return a time, seconds UTC, as it is told to users."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def to_begin_later(seen: SlurmJob, request: Request) -> JobView:
     """Return a job that its user lets start later; until then no policy is told of it."""
     begin_s = seen.begin_s or 0.0
-    begin = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    reason = Reason(ReasonCode.BEGIN, detail=f"from {begin} on")
+    reason = Reason(ReasonCode.BEGIN, detail=f"from {moment(begin_s)} on")
     # It has waited for nothing before.
     return JobView(described(seen, request), observed_s=begin_s, blocked=reason)
 

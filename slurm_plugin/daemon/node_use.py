@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hetsched_core.types import Node, NodeView
+from hetsched_core.types import Node, NodeCondition, NodeView
 from slurm_plugin.backend import JobState, SlurmNode
 from slurm_plugin.daemon.managed import ManagedJob
 
@@ -38,12 +38,17 @@ _NOTHING = Use()
 
 
 def used_by(managed: Iterable[ManagedJob]) -> Mapping[str, Use]:
-    """Return what Slurm counts as in use by our jobs, by node: those that have begun."""
+    """Return what Slurm counts as in use by our jobs, by node: those that have begun.
+
+    No more memory than plans count for a job: what a node has given it beyond (`--mem=0`) is in use
+    by nobody that a plan could move there.
+    """
     found: dict[str, Use] = defaultdict(Use)
     for known in managed:
         if known.run is not None and known.slurm.state is not JobState.PENDING:
             for name, gpus in known.run.configuration:
-                found[name].add(gpus, *known.share.get(name, (0.0, 0.0)))
+                cpus, memory_mb = known.share.get(name, (0.0, 0.0))
+                found[name].add(gpus, cpus, min(memory_mb, gpus * known.whole.memory_mb_per_gpu))
     return found
 
 
@@ -53,6 +58,7 @@ def node_views(
     managed: Iterable[ManagedJob],
     before: Mapping[str, Use],
     ending: Mapping[str, int],
+    left_out: Mapping[str, str],
 ) -> Iterator[NodeView]:
     """Yield the nodes as they stand now.
 
@@ -67,6 +73,7 @@ def node_views(
         before: what was `used_by` them at the last look.
         ending: the GPUs of jobs that end and are none of ours, by node. Slurm may show them as free
             long before their processes have ended, and starts nothing on them.
+        left_out: why nothing is to start on nodes, by node, whatever Slurm says of them.
     """
     managed = tuple(managed)
     held: dict[str, Use] = defaultdict(Use)
@@ -110,6 +117,7 @@ def node_views(
             held_gpus=holds.gpus,
             held_cpus=holds.cpus,
             held_memory_mb=holds.memory_mb,
+            left_out=left_out.get(node.name, "") if node.condition is NodeCondition.UP else "",
         )
 
 
@@ -128,5 +136,11 @@ def _others(used: float, ours: float, perhaps_ours: float, before: float) -> flo
 
 
 def not_ours(view: NodeView) -> tuple[object, ...]:
-    """Return what a plan has no part in: a node's condition, and what others use of it."""
-    return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
+    """Return what a plan has no part in: how a node stands, and what others use of it."""
+    return (
+        view.condition,
+        view.left_out,
+        view.foreign_gpus,
+        view.foreign_cpus,
+        view.foreign_memory_mb,
+    )

@@ -1,4 +1,4 @@
-"""What each job asks for, as it was when the daemon first saw it.
+"""What each job asks for, as it was when the daemon first saw it, and what it has had.
 
 Slurm shows a job in the shape that it was given last, and AdminComment may be overwritten, by a
 site's epilog for example. So it is remembered what a job was before anything was changed of it.
@@ -26,6 +26,7 @@ from slurm_plugin.daemon.request import (
     read_mark,
     request_of,
 )
+from slurm_plugin.daemon.service import Service, Unseen, unseen
 from slurm_plugin.submit.options import (
     NO_OPTIONS,
     read_options,
@@ -40,7 +41,7 @@ class _Known:
 
     `text` is the mark as it was written, "" for none. `own` is the shape of all elements but those
     whose user has changed them by themselves, which have theirs in `edited`, by id. `last` is when
-    each was queued last, and how often before, by id.
+    each was queued last, and how often before, and `served` what each has had, by id.
     """
 
     key: str
@@ -52,6 +53,7 @@ class _Known:
     wrong: str = ""
     edited: dict[str, Own] = field(default_factory=dict)
     last: dict[str, tuple[float, int]] = field(default_factory=dict)
+    served: dict[str, Service] = field(default_factory=dict)
 
 
 class Requests:
@@ -97,7 +99,7 @@ class Requests:
         if known.last.get(seen.id, (known.submit_s, 0))[0] != seen.submit_s:
             # Where a node fails Slurm counts the restart first, and queues the job later.
             known.last[seen.id] = seen.submit_s, seen.restarts
-        key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
+        key = _key(known, seen)
         own = known.edited.get(seen.id, known.own)
         try:
             return request_of(key, known.mark, seen, own)
@@ -146,6 +148,29 @@ class Requests:
             known.edited[seen.id] = own
         self._new.add(job_of(seen.id))
 
+    def service(self, seen: SlurmJob) -> Service | None:
+        """Return what a job has had, as it was noted last; None for nothing."""
+        known = self._known.get(job_of(seen.id))
+        return None if known is None else known.served.get(seen.id)
+
+    def serve(self, job: str, service: Service) -> None:
+        """Note what a job has had, where that does not follow from what is noted."""
+        known = self._known.get(job_of(job))
+        before = None if known is None else known.served.get(job)
+        if known is None or (before is not None and before.foretells(service)):
+            return
+        known.served[job] = service
+        self._new.add(job_of(job))
+
+    def unseen(self, jobs: Mapping[str, SlurmJob], now: float) -> dict[str, Unseen]:
+        """Return what became of jobs that an earlier daemon knew and that have ended, by key."""
+        found = {}
+        for job_id, seen in jobs.items():
+            known = self._known.get(job_of(job_id))
+            if known is not None and seen.state is JobState.ENDED and _is_same(known, seen):
+                found[_key(known, seen)] = unseen(seen, known.served.get(job_id), now)
+        return found
+
     def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
         """Ask Slurm for the script of a new job, and read its options.
 
@@ -172,6 +197,8 @@ class Requests:
         for known in self._known.values():
             if known.edited:
                 known.edited = {job: own for job, own in known.edited.items() if job in jobs}
+            if known.served:
+                known.served = {job: had for job, had in known.served.items() if job in jobs}
 
     def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)
@@ -181,6 +208,10 @@ class Requests:
         self._known[job] = known
         self._new.add(job)
         return known
+
+
+def _key(known: _Known, seen: SlurmJob) -> str:
+    return known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
 
 
 def _of_mark(seen: SlurmJob) -> tuple[Mark, str]:
@@ -209,6 +240,7 @@ def _is_same(known: _Known, seen: SlurmJob) -> bool:
     if is_mark(seen.mark) and known.mark.nonce:
         return nonce_of(seen.mark) == known.mark.nonce
     submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
-    # To be queued again changes both.
+    # To be queued again changes both. A controller that was killed has a job back as it had saved
+    # it last, perhaps before it was queued again. What takes its id is submitted later.
     requeued = seen.restarts > restarts
-    return seen.user == known.user and (seen.submit_s == submit_s or requeued)
+    return seen.user == known.user and (seen.submit_s <= submit_s or requeued)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -20,6 +21,9 @@ from slurm_plugin.daemon.moves import Move, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld
+
+_OF_A_SPOOL = re.compile(r"moves|\d+|\..*|lost\+found")
+"""What stands in a spool: moves, users' directories by uid, and what is the file system's own."""
 
 
 class Spool:
@@ -39,12 +43,14 @@ class Spool:
         """Return the spool of these settings; None without a directory or a store.
 
         Raises:
-            InputError: the directory is not there, or others could write in it.
+            InputError: the directory is not there or no spool, or others could write in it.
             StoreError: what was heard before cannot be read.
         """
-        if settings.spool is None or store is None:
+        if settings.spool is None:
             return None
         folder = SpoolFolder(checked(settings.spool))
+        if store is None:
+            return None
         listener = Listener(
             store,
             folder,
@@ -110,7 +116,7 @@ class Spool:
 
 
 def checked(path: Path) -> Path:
-    """Return a spool directory in which no other user can put anything in the daemon's way.
+    """Return a directory for a spool alone, in which no other user can be in the daemon's way.
 
     Raises:
         InputError: it is none.
@@ -126,6 +132,11 @@ def checked(path: Path) -> Path:
         raise InputError(
             f"spool = {path} is not a directory of the daemon's user in which nobody else may "
             f"write; make one: mkdir -m 755 {path}"
+        )
+    names = sorted(each.name for each in path.iterdir())
+    if foreign := next((name for name in names if not _OF_A_SPOOL.fullmatch(name)), ""):
+        raise InputError(
+            f"spool = {path} is no spool: it holds {foreign}; name a directory of its own"
         )
     return path
 

@@ -86,6 +86,7 @@ from slurm_plugin.daemon.quotas import Quotas
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
+from slurm_plugin.daemon.service import Unseen
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.sound import sound
@@ -102,7 +103,8 @@ _NO_GPUS = (
 )
 _NO_NODES = (
     "it asks for no GPUs, and all nodes that it may run on are closed to it: they are reserved, "
-    "launches fail there, or jobs of other users are on them, and they or it share no node"
+    "launches fail there, jobs end there, or jobs of other users are on them, and they or it share "
+    "no node"
 )
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
@@ -129,6 +131,7 @@ class LiveWorld:
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
         ended: jobs that the last read showed to have ended.
+        unseen: what became of jobs that ended while no daemon looked, by what names them for good.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
         odd: records that are left out, such as `job 12`, each with what is wrong.
@@ -167,6 +170,7 @@ class LiveWorld:
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
         self.ended: dict[str, SlurmJob] = {}
+        self.unseen: dict[str, Unseen] = {}
         self.leaderless: tuple[Cancel, ...] = ()
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
@@ -195,7 +199,7 @@ class LiveWorld:
         self.records = state.jobs
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
-        before = used_by(self._leaving_in_time(now))
+        before, first = used_by(self._leaving_in_time(now)), self.cluster is None
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
         self.hold = hold_name(state.reservations, now)
@@ -205,6 +209,8 @@ class LiveWorld:
         given_up = [job for job in jobs.values() if job.over and self._gives_up(job, now)]
         jobs |= {job.id: replace(job, state=JobState.ENDED) for job in given_up}
         state = replace(state, jobs=jobs)
+        if first:
+            self.unseen = self.requests.unseen(jobs, now)
         self.leaderless = (
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
             *left_of(job for job in of_copies.values() if self._wants(job)),
@@ -236,15 +242,7 @@ class LiveWorld:
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
         moved = self._closures.note(state, self.records.values(), ours, now)
-        launches = self._closures.launches
-        left_out = launches.closed | self._closures.hanging
-        ours = tuple(
-            replace(node, condition=NodeCondition.DRAINED)
-            if node.name in left_out and node.condition is NodeCondition.UP
-            else node
-            for node in ours
-        )
-        self.odd |= {f"node {name}": words for name, words in launches.words.items()}
+        self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
@@ -507,7 +505,8 @@ class LiveWorld:
         return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
-        for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):
+        ending, left_out = self._ending(), self._closures.left_out
+        for new in node_views(nodes, self.nodes, self.units(), before, ending, left_out):
             name = new.node.name
             view = self.nodes[name]
             if new == view:
@@ -667,7 +666,13 @@ class LiveWorld:
                 known.settle(now, cluster)
                 self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
-        known.settle(now, cluster, seen.end_s)
+        begins_s = min((run.since_s for run in holds if run.begun), default=None)
+        if begins_s is not None and not seen.members and not any(run.begun for run in held):
+            # It has begun since the last look, and waited until then. When the last element of a
+            # gang began is not told.
+            known.settle(min(now, max(known.observed_s, begins_s)), cluster)
+        else:
+            known.settle(now, cluster, seen.end_s)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
         # There is nothing to plan anew before it has freed its GPUs, which is an end.
         ends = seen.over and was.state is JobState.RUNNING
@@ -683,7 +688,12 @@ class LiveWorld:
         if held or holds or seen.copies or not reread:
             self._describe(known, seen)
         if known.first_start_s is None:
-            known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
+            known.first_start_s = begins_s
+        known.settle(now, cluster, seen.end_s)
+        if seen.id not in self.jobs:
+            known.go_on(self.requests.service(seen), now, cluster)
+        if (service := known.service(cluster)) is not None:
+            self.requests.serve(seen.id, service)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 

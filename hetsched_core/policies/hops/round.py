@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM
-from hetsched_core.placement.keep import may_keep, present, staying
+from hetsched_core.placement.keep import lasting, may_keep, present, staying
 from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling
@@ -399,9 +399,9 @@ def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Co
     for view in snapshot.jobs.values():
         if view.blocked is not None:
             continue
-        runs, fixed = view.configuration, not view.job.preemptible
+        fixed = not view.job.preemptible
         # What is to start may have started when a plan takes effect that is made ahead.
-        has = runs if fixed and runs is not None else present(snapshot, view)
+        has = lasting(snapshot, view)
         if has is None:
             continue
         # On a node that is no place for it any more, it ends where it is, too.
@@ -412,10 +412,14 @@ def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Co
             keep[view.job.id] = has
     taken = room.copy()
     _take(snapshot, taken, keep)
-    if taken.overdrawn and not new_round:
-        # Other users of the nodes have grown: look at each job in turn.
+    if taken.overdrawn:
+        # Other users of the nodes have grown, or others run where a job was to: look at each.
         stay = staying(snapshot)
-        keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
+        if new_round:
+            jobs = snapshot.jobs
+            keep = {at: has for at, has in keep.items() if at in stay or jobs[at].configuration}
+        else:
+            keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
     _take(snapshot, room, keep)
     return keep
 

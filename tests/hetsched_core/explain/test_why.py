@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.explain.why import Remedy, Why, why
+from hetsched_core.explain.why import Remedy, Why, code_of, why
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.policy import Policy
@@ -292,6 +292,26 @@ def test_a_job_whose_nodes_hold_it_never_is_told_of_them(
     snapshot = snapshot_of(CLUSTER, [view("a", counts=(8,), **limits)])
     said = (ReasonCode.NEVER_FITS, f"it would, were it not for {detail}")
     assert only(told(snapshot, "a", NOTHING)) == said
+
+
+def test_a_node_that_is_left_out_is_not_said_to_be_down_and_why_is_told() -> None:
+    out: dict[str, object] = {"left_out": "jobs could not be launched there"}
+    says = "left out: jobs could not be launched there"
+    either = frozenset({"n1", "n2"})
+    for nodes, named in (
+        ({"n2": out, "n1": DOWN}, "n2 is"),
+        ({"n1": out, "n2": out}, "n1, n2 are"),
+    ):
+        snapshot = world(view("a", nodes=either), nodes=nodes)
+        for plan in (NOTHING, None):
+            found = told(snapshot, "a", plan)
+            assert only(found) == (ReasonCode.CLOSED, f"{named} {says}")
+        assert code_of(snapshot, snapshot.jobs["a"], NO_ROOM.reason) is ReasonCode.CLOSED
+    # Where that does not keep it from starting nothing is said of it.
+    assert ReasonCode.CLOSED not in codes(told(world(view("a"), nodes={"n2": out}), "a", NOTHING))
+    # Without the one that is down the job would not fit either.
+    both = world(view("a", nodes=either, gpu_types=A100), nodes={"n2": out, "n1": DOWN})
+    assert only(told(both, "a", NOTHING)) == (ReasonCode.NODES_DOWN, "n1")
 
 
 FIRST_TWO = frozenset({"n0", "n1"})

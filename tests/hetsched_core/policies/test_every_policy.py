@@ -16,7 +16,8 @@ from hetsched_core.types import (
     Trigger,
 )
 from tests.hetsched_core.policies.worlds import planned, with_job
-from tests.hetsched_core.worlds import cluster_of, held, on, view, where
+from tests.hetsched_core.worlds import cluster_of, held, on, placed, view, where
+from tests.hetsched_core.worlds import plan_of as entries
 
 MODELS = {name: make_policy(name).info.model for name in policy_names()}
 GANGS = [name for name, model in MODELS.items() if model is ExecutionModel.GANG]
@@ -26,7 +27,7 @@ CLUSTER = cluster_of(a=("v100", 8), b=("v100", 8), c=("k80", 8))
 
 def plan_of(name: str, cluster: Cluster, *views: JobView, **more: object) -> Plan:
     begins = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.NODE})
-    return planned(make_policy(name), cluster, *views, now=9.0, triggers=begins, **more)
+    return planned(make_policy(name), cluster, *views, now=9.0, **{"triggers": begins, **more})
 
 
 def job(counts: int, **limits: object) -> JobView:
@@ -88,3 +89,21 @@ def test_all_room_on_other_nodes_is_given_to_jobs_whatever_runs_on_an_odd_one(
     assert {"b", "c"} <= given
     if not preemptible and not odd.startswith(("taken", "without")):
         assert where(plan)["r"] == "a:4"
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize("first", ["submitted first", "submitted last"])
+@pytest.mark.parametrize("trigger", [Trigger.ROUND, Trigger.ARRIVAL])
+@pytest.mark.parametrize("name", GANGS)
+def test_a_place_that_was_planned_and_that_others_have_taken_since_is_given_up(
+    name: str, trigger: Trigger, first: str, elsewhere: bool
+) -> None:
+    """As in shadow mode, where Slurm starts others there; `planned` checks the plan."""
+    submit_s = 0.0 if first == "submitted first" else 5.0
+    waits = view("w", counts=(1,), submit_s=submit_s, preemptible=False)
+    runs = [
+        view(each, held(on(a=4)), counts=(4,), submit_s=1.0, preemptible=False) for each in "rs"
+    ]
+    before = entries({"w": placed(a=1), **({"r": placed(b=4)} if elsewhere else {})})
+    found = plan_of(name, CLUSTER, waits, *runs, previous=before, triggers=frozenset({trigger}))
+    assert {"r", "s", "w"} == where(found).keys()

@@ -18,6 +18,7 @@ from slurm_plugin.backend import (
 )
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
+    MOVABLE,
     RIGID,
     SETTINGS,
     Site,
@@ -28,9 +29,13 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     places,
     running,
 )
+from tests.slurm_plugin.daemon.test_faulty_policies import ByUser
 
 TWO = (node("n0"), node("n1"))
 """Nodes have 32 CPUs and four idle GPUs."""
+
+
+TWO_NODES = Resources((2, 2), 2, "gres/gpu:1", "", "", "")
 
 
 def cpu_job(number: int, cpus: int, priority: int = 1, nodes: int = 1, **more: object) -> SlurmJob:
@@ -53,8 +58,8 @@ def test_they_pass_by_priority_and_not_while_they_are_held_or_wait_for_others() 
 
 
 def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> None:
-    # It waits for a node that is down, and asks for 4 CPUs with each GPU.
-    waits = replace(RIGID, cpus=4, asked=Asked(4), excluded=("n0",))
+    # It waits for two nodes, of which one is down, and asks for 4 CPUs with each GPU.
+    waits = replace(RIGID, gpus=2, cpus=8, asked=Asked(4), resources=TWO_NODES)
     down = node("n1", condition=NodeCondition.DOWN)
 
     def passes(job: SlurmJob, used: int = 0) -> bool:
@@ -67,6 +72,99 @@ def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> N
     assert passes(cpu_job(1, 16), used=4)
     assert not passes(cpu_job(1, 17), used=4)
     assert not passes(cpu_job(1, 1, memory_mb=64_001))
+
+
+@pytest.mark.parametrize("to", ["n0", "n1"])
+def test_cpus_of_idle_gpus_are_left_to_a_job_that_is_to_move_there(to: str) -> None:
+    mark = MOVABLE.mark.replace('"1,2"', '"3"')
+    runs = running(replace(MOVABLE, user=to, mark=mark), "n0", since_s=900.0, gpus=3)
+    nodes = replace(node("n0", used=3), cpus_used=3), node("n1")
+    large = cpu_job(5, 30)
+    calls = Site(runs, large, nodes=nodes, policy=ByUser()).cycle()
+    assert named(calls) == [("Enter", "5") if to == "n0" else ("Requeue", "1")]
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_node_with_idle_cpus_whose_memory_is_in_use_keeps_no_job_from_the_others(
+    first: int,
+) -> None:
+    nodes = [replace(node(f"n{at}"), cpus_used=16) for at in range(3)]
+    nodes[first] = replace(node(f"n{first}"), memory_used_mb=64_000)
+    jobs = [cpu_job(number, 2, memory_mb=200) for number in range(1, 5)]
+    there = places(Site(*jobs, nodes=tuple(nodes)).cycle())
+    assert there.keys() == {"1", "2", "3", "4"}
+    assert (f"n{first}",) not in there.values()
+    # One that would fit there, were it not for the memory, does not wait for that.
+    wide = cpu_job(5, 20, priority=9, nodes=2, memory_mb=400)
+    assert places(Site(wide, nodes=tuple(nodes)).cycle()).keys() == {"5"}
+
+
+def test_one_for_which_no_node_has_room_keeps_the_node_that_lacks_the_least() -> None:
+    nodes = (
+        replace(node("n0"), memory_used_mb=64_000),
+        replace(node("n1"), cpus_used=20),
+        replace(node("n2"), cpus_used=12),
+        replace(node("n3"), cpus_used=20),
+    )
+    large = cpu_job(1, 20, priority=9, memory_mb=1000)
+    small = [cpu_job(number, 4, memory_mb=1000) for number in range(2, 7)]
+    there = places(Site(large, *small, nodes=nodes).cycle())
+    # There are four CPUs for it twice on each of the others.
+    assert sorted(there.values()) == [("n1",), ("n1",), ("n3",), ("n3",)]
+    # Its turn has come.
+    nodes = (*nodes[:2], replace(nodes[2], cpus_used=8), nodes[3])
+    assert places(Site(large, *small, nodes=nodes).cycle())["1"] == ("n2",)
+
+
+def test_one_that_idle_gpus_keep_from_ever_starting_takes_those_that_no_job_waits_for() -> None:
+    large = cpu_job(1, 30, priority=9)
+    behind = cpu_job(2, 4)
+    site = Site(large, behind, nodes=TWO)
+    assert places(site.cycle()) == {"1": ("n0",), "2": ("n1",)}
+    # Another finds the room beside a run of GPUs that has not taken much.
+    runs = running(RIGID, "n0")
+    beside = (replace(node("n0", used=1), cpus_used=1), node("n1"))
+    for nodes in (beside, beside[::-1]):
+        site = Site(runs, large, nodes=nodes)
+        assert len(places(site.cycle())) == 1
+    # It waits for room there, and smaller ones behind it do not take that away.
+    nodes = replace(node("n0"), cpus_used=4), replace(node("n1"), cpus_used=8)
+    assert places(Site(large, behind, nodes=nodes).cycle()) == {"2": ("n1",)}
+
+
+def test_cpus_of_idle_gpus_are_taken_where_the_fewest_gpus_would_lie_idle() -> None:
+    # Of each node two CPUs are in use, on n1 beside two GPUs.
+    nodes = tuple(replace(node(f"n{at}", used=2 * (at == 1)), cpus_used=2) for at in range(3))
+    assert places(Site(cpu_job(1, 30), nodes=nodes).cycle()) == {"1": ("n1",)}
+    # Of as many, slow ones.
+    nodes = (node("n0"), replace(node("n1"), gpus=(("t4", 4),)), node("n2"))
+    assert places(Site(cpu_job(1, 30), nodes=nodes).cycle()) == {"1": ("n1",)}
+
+
+def test_one_job_of_a_kind_keeps_a_node_and_smaller_ones_pass_on_the_others() -> None:
+    nodes = tuple(replace(node(f"n{at}"), cpus_used=20) for at in range(3))
+    kind = [cpu_job(number, 20, priority=9) for number in range(1, 9)]
+    small = [cpu_job(number, 4) for number in range(11, 17)]
+    there = places(Site(*kind, *small, nodes=nodes).cycle())
+    assert sorted(there.values()) == [("n1",), ("n1",), ("n2",), ("n2",)]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "hops"])
+def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: str) -> None:
+    large, small = cpu_job(1, 30, priority=9), cpu_job(2, 4)
+    # It starts in this cycle.
+    there = places(Site(large, RIGID, nodes=TWO, policy=policy).cycle())
+    assert there.keys() == {RIGID.id}
+    # It waits for two nodes, of which one is down. The others behind the large one pass.
+    waits = replace(RIGID, gpus=2, cpus=2, resources=TWO_NODES)
+    nodes = (node("n0"), node("n1", condition=NodeCondition.DOWN))
+    site = Site(waits, large, small, nodes=nodes, policy=policy)
+    assert places(site.cycle()) == {"2": ("n0",)}
+    assert "once no job waits that could use the GPUs there" in site.world.aside["1"]
+    assert site.world.aside["2"].endswith("that idle GPUs do not need")
+    # It could start there in no case.
+    for elsewhere in (replace(waits, excluded=("n0",)), replace(waits, held=True)):
+        assert places(Site(elsewhere, large, nodes=nodes, policy=policy).cycle()) == {"1": ("n0",)}
 
 
 def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:

@@ -200,6 +200,15 @@ def test_a_spool_directory_that_is_none_or_in_which_others_may_write_is_refused(
             checked(spool)
 
 
+def test_a_spool_may_hold_what_it_is_for_and_what_its_file_system_keeps_there(spool: Path) -> None:
+    for name in ("moves", "1000", ".snapshot", "lost+found"):
+        (spool / name).mkdir()
+    assert checked(spool) == spool
+    (spool / "notes").touch()
+    with pytest.raises(InputError, match="it holds notes"):
+        checked(spool)
+
+
 def test_a_spool_directory_of_somebody_else_is_refused(spool: Path) -> None:
     os.chown(spool, NOBODY.uid, NOBODY.gid)
     with pytest.raises(InputError, match="the daemon's user"):

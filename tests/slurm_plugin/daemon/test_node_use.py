@@ -43,6 +43,14 @@ def test_what_running_jobs_of_ours_hold_is_not_taken_for_somebody_else_s() -> No
     assert foreign(site) == (3, 24.0, 48000.0)
 
 
+def test_memory_that_slurm_gave_a_job_beyond_what_it_asked_for_is_no_plan_s_to_give() -> None:
+    # `--mem=0`: all of the node, while its set asks for none.
+    runs = running(replace(WAITING, memory_mb=64000), "n0", since_s=950.0)
+    site = Site(runs, nodes=(replace(node("n0", used=1), memory_used_mb=64000),))
+    site.cycle()
+    assert foreign(site)[2] == 64000.0
+
+
 def test_what_ended_after_the_nodes_were_read_is_not_taken_for_somebody_else_s() -> None:
     runs = running(replace(WAITING, cpus=8), "n0", since_s=950.0, gpus=4)
     site = Site(runs, nodes=(replace(USED, cpus_used=8),))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.daemon import DaemonMode
@@ -66,3 +67,16 @@ def test_in_shadow_nothing_is_measured_since_nobody_begins_or_ends_such_a_run(
             site.cycle()
             measured = ["1"] if mode is DaemonMode.ENFORCE else []
             assert [profile.job for profile in site.daemon.plan.profiles] == measured
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_folder_of_other_things_is_refused_as_spool_at_the_start_and_by_a_reload(
+    stored: bool,
+) -> None:
+    settings = replace(SETTINGS, spool=Path("/etc"))
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        site = Site(store=store if stored else None)
+        with pytest.raises(InputError, match="is no spool: it holds"):
+            site.daemon.adopt(make_policy("las"), settings, DaemonMode.SHADOW)
+        with pytest.raises(InputError, match="is no spool: it holds"):
+            Site(settings=settings, store=store if stored else None)

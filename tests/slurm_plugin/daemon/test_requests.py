@@ -126,6 +126,32 @@ def test_to_be_queued_again_makes_no_other_job_of_a_job_or_of_an_element() -> No
     assert requests.of(replace(RIGID, submit_s=3000.0)) is None
 
 
+@pytest.mark.parametrize("job", [RIGID, CPUS, one(0)], ids=["rigid", "no GPUs", "element"])
+def test_a_job_that_a_killed_controller_has_back_as_it_was_before_is_the_same_job(
+    job: SlurmJob,
+) -> None:
+    again = replace(job, submit_s=2000.0, restarts=1)
+    # That it was queued again was not saved; and it may be queued again later on.
+    for shown in ((job, again, job), (again, job, replace(again, submit_s=2010.0))):
+        requests = Requests()
+        first = known(requests, shown[0])
+        for seen in shown:
+            request = requests.of(seen)
+            assert request is not None
+            assert request.key == first
+    assert requests.of(replace(job, user="bob", submit_s=100.0)) is None
+    assert requests.of(replace(job, submit_s=3000.0)) is None
+
+
+def test_a_job_that_comes_back_as_it_was_saved_is_neither_lost_nor_another_one() -> None:
+    before = replace(RIGID, submit_s=950.0, restarts=1)
+    site = Site(before, nodes=(node("n0", used=4),))
+    site.cycle()
+    site.see(running(RIGID, "n0"), nodes=(node("n0", used=1),))
+    assert site.report.lost == ()
+    assert site.world.gone == set()
+
+
 def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -> None:
     site = Site(running(MOVABLE, "n0"), policy=Evict())
     assert site.cycle() == [Requeue("1")]

@@ -64,7 +64,7 @@ def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_no
     assert goes_to("alice", "n0", "bob") == {"n0"}
     assert goes_to("carol", "n0", "bob") == set()
     assert "could not launch jobs of 2 users" in site.world.odd["node n0"]
-    assert site.world.nodes["n0"].condition is NodeCondition.DRAINED
+    assert site.world.nodes["n0"].word == "left out"
     site.clock.now += 301
     assert goes_to("carol", "n0", "bob") == {"n0"}
     # Where it is so on many nodes, it is for the jobs.

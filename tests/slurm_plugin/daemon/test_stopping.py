@@ -73,6 +73,15 @@ def test_the_service_of_a_job_stands_still_while_it_is_suspended() -> None:
     assert attained == [0.0, 5.0, 5.0, 5.0, 10.0]
 
 
+def test_the_next_daemon_knows_what_service_a_job_has_had_since_its_run_began() -> None:
+    for gpus in (1, 2):
+        site = Site(running(MOVABLE, "n0", since_s=954.0, gpus=gpus), policy="las")
+        for seconds in (0.0, 10.0):
+            site.cycle(seconds)
+            had = site.world.jobs["1"].service_at(site.clock.now)
+            assert had == gpus * (46.0 + seconds)
+
+
 @pytest.mark.parametrize("policy", ["las", "srtf", "2d-las", "tiresias", "hlas-slots"])
 def test_a_job_that_is_suspended_when_it_was_to_be_stopped_keeps_its_gpus(policy: str) -> None:
     settings = replace(WARNED, checkpoint_wait_s=50.0)

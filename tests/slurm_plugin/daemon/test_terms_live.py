@@ -16,7 +16,7 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
     ended,
     most_at_once,
 )
-from tests.slurm_plugin.jobs import Submitter, await_job, running
+from tests.slurm_plugin.jobs import Submitter, await_job, is_in, running
 from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm
@@ -52,6 +52,21 @@ def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     assert all(row.nodes == {"n5"} for row in rows.values())
     assert most_at_once(list(rows.values())) <= 2
     assert submitter.told(small)[0].gpus_per_node == 2
+
+
+def test_jobs_without_gpus_start_beside_a_node_whose_memory_is_in_use_and_on_nearly_a_whole_one(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    daemon = daemon_of(backend)
+    script = "--wrap=sleep 600"
+    whole = sbatch(testbed, "--gpus=1", "--mem=0", script)
+    drive(daemon, is_in(backend, JobState.RUNNING, whole), timeout_s=20)
+    (node,) = backend.read().jobs[whole].nodes
+    # Each idle GPU of a node of 32 CPUs needs one.
+    jobs = [sbatch(testbed, "--cpus-per-task=31", "--mem=200", script)]
+    jobs += (sbatch(testbed, "--cpus-per-task=2", "--mem=200", script) for _ in range(6))
+    drive(daemon, is_in(backend, JobState.RUNNING, *jobs), timeout_s=20)
+    assert all(backend.read().jobs[job].nodes != (node,) for job in jobs)
 
 
 def test_limit_cpus_and_memory_are_those_of_the_placement_and_its_user_s_when_the_job_waits(

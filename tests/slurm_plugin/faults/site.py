@@ -273,6 +273,27 @@ class Site:
             self.submitted[name + end] = Submitted(job + end, time.time())
             self.gpus[name + end] = kind.gpus
 
+    def plain_job(self, gpus: int = 1) -> str:
+        """Submit a job that runs until it is cancelled, and has no mark; return its id."""
+        asks = ("--output=/dev/null", f"--gpus={gpus}", "--wrap=sleep 600")
+        return self.cluster.command("sbatch", "--parsable", *asks).strip()
+
+    def await_run(self, job: str, run: int = 0, least_s: float = 0.0) -> None:
+        """Wait until a run of a job has lasted for so long."""
+
+        def runs() -> bool:
+            told = self.cluster.command(
+                *("squeue", "-h", f"--jobs={job}", "--states=R"),
+                "--Format=RestartCnt:20,TimeUsed:20",
+            )
+            match told.split():
+                case [restarts, used]:
+                    minutes, seconds = used.split(":")
+                    return int(restarts) == run and 60 * int(minutes) + int(seconds) >= least_s
+            return False
+
+        self.await_that(runs, 60, f"run {run} of job {job} lasts for {least_s} s")
+
     def queue(self) -> set[str]:
         return set(self.cluster.command("squeue", "--noheader", "--array", "--format=%i").split())
 

@@ -7,12 +7,17 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hetsched_core.errors import HetschedError
 from hetsched_core.store import Store
+from slurm_plugin.api.client import ask
+from tests.slurm_plugin.daemon.test_daemon_live import accounted_runs
 from tests.slurm_plugin.faults.site import Seen, Site
 from tests.slurm_plugin.jobs import await_hold
 
@@ -104,6 +109,45 @@ def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -
         site.await_that(decided, 60, f"a decision {seconds} s off")
     site.finish()
     site.check()
+
+
+def test_gpu_hours_in_the_history_are_slurm_s_whatever_daemons_looked(site: Site) -> None:
+    job = site.plain_job(gpus=2)
+
+    def told() -> list[dict[str, Any]]:
+        with suppress(HetschedError):
+            (one,) = ask(site.folder / "hetschedd.sock", "history", job=job)["jobs"]
+            return list(one["events"])
+        return []
+
+    def looks() -> None:
+        site.start_daemon()
+        site.await_that(lambda: bool(told()), 60, "the daemon has looked")
+
+    looks()
+    site.await_run(job, least_s=4)
+    site.kill_daemon()
+    site.await_run(job, least_s=8)
+    looks()
+    site.stop_daemon()
+    site.cluster.command("scontrol", "requeue", job)
+    looks()
+    site.await_run(job, run=1, least_s=4)
+    site.kill_daemon()
+    site.await_run(job, run=1, least_s=8)
+    site.cluster.command("scancel", job)
+    site.await_that(lambda: not site.queue(), 60, "the job has ended")
+    rows = accounted_runs(site.cluster, [job])[job]
+    looks()
+    site.await_that(lambda: told()[-1]["event"] == "left", 60, "the job has left")
+    left = told()[-1]
+    hours = float(re.findall(r"after (\S+) GPU hours", left["detail"])[0])
+    assert len(rows) == 2
+    # Slurm tells whole seconds of each begin and end, and queues a job again once it has ended.
+    assert hours * 3600 == pytest.approx(2 * sum(row.seconds for row in rows), abs=2 * 4)
+    ended_s = datetime.fromisoformat(rows[-1].end).astimezone().timestamp()
+    assert left["at_s"] == pytest.approx(ended_s, abs=1)
+    assert [each["event"] for each in told()].count("runs") == 2
 
 
 def waiting(site: Site) -> set[str]:

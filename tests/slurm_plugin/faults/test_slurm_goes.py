@@ -7,6 +7,7 @@ import pytest
 from slurm_plugin.api.client import ask
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.faults.site import SETS, Site
+from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -37,6 +38,31 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     for job in lost.values():
         assert f"event=lost job={job} " in site.log
     assert verdict.finished >= len(site.submitted) - len(lost)
+
+
+def test_jobs_that_were_queued_again_before_slurmctld_was_killed_are_not_told_as_lost(
+    site: Site,
+) -> None:
+    site.start_daemon()
+    await_hold(site.cluster)
+    jobs = [site.plain_job() for _ in range(4)]
+    for job in jobs:
+        site.await_run(job)
+    site.await_saved(time.time())
+    said = len(site.log)
+    site.cluster.command("scontrol", "requeue", *jobs)
+    for job in jobs:
+        # The daemon knows each by its later submission.
+        site.await_log(f"event=place job={job} ", after=said)
+    site.cluster.kill_controller()
+    site.await_log("event=away", after=said)
+    site.cluster.start_controller()
+    site.await_log("event=back", after=said)
+    said = len(site.log)
+    after = [site.plain_job() for _ in range(2)]
+    site.await_log(f"event=place job={after[-1]} ", after=said)
+    assert set(jobs) <= site.queue()
+    assert "event=lost" not in site.log
 
 
 def _back(cluster: Testbed, node: str) -> None:
