@@ -27,7 +27,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.site.fair_tree import effective_usage, normal_shares
+from hetsched_core.site.fair_tree import effective_usage
 from hetsched_core.types import JobView, Snapshot
 from hetsched_core.types.site import ROOT, Association, Site, association_of
 
@@ -114,23 +114,26 @@ def _wanted(view: JobView) -> int:
 class _Turns:
     """The tree of shares, with what each account and user has been given so far."""
 
-    def __init__(self, due: Site, users: Iterable[Association], gpus: int) -> None:
-        self._tree = tree = due.tree.with_users(users)
+    def __init__(self, site: Site, users: Iterable[Association], gpus: int) -> None:
+        self._tree = tree = site.tree.with_users(users)
         self._given: dict[Association, float] = {}
         # What each would have been given for its part in the past, and how much is due to it.
         self._past: dict[Association, float] = {}
         self._share: dict[Association, float] = {}
-        normal, part = normal_shares(tree), effective_usage(tree, due.used)
-        held = [(ROOT, float(gpus))]
-        while held:
-            account, of_account = held.pop()
-            members = tree.children.get(account, ())
-            for each in members:
-                as_account = tree.shares.get(each, 1) is None
-                self._share[each] = 1.0 / len(members) if as_account else normal[each]
-                self._past[each] = 0.0 if as_account else MEMORY * part[each] * of_account
+        part = effective_usage(tree, site.used)
+        levels = [(ROOT, float(gpus))]
+        while levels:
+            account, of_account = levels.pop()
+            # What counts as its account has one share and no past of its own.
+            asked = {each: tree.shares.get(each, 1) for each in tree.children.get(account, ())}
+            shares = {each: 1 if raw is None else raw for each, raw in asked.items()}
+            whole = sum(shares.values())
+            for each, raw in shares.items():
+                self._share[each] = raw / whole if whole else 0.0
+                due = self._share[each] * of_account
+                self._past[each] = 0.0 if asked[each] is None else MEMORY * part[each] * of_account
                 if not each[1]:
-                    held.append((each[0], normal[each] * of_account))
+                    levels.append((each[0], due))
 
     def give(self, user: Association, gpus: float) -> None:
         """Count GPUs that a user has, ahead of all that is served later."""
