@@ -228,7 +228,7 @@ class Slurm:
         unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
         notes.usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
-            tree = ShareTree() if snapshot.site is None else snapshot.site.tree
+            tree = (snapshot.site and snapshot.site.tree) or ShareTree()
             used = notes.usage.gpu_s
             notes.ranked_s, notes.shares = snapshot.now, fair_tree(tree.with_users(used), used)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)

@@ -20,7 +20,7 @@ half-life / (1 + memory).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.site.fair_tree import effective_usage
 from hetsched_core.types import JobView, Snapshot
-from hetsched_core.types.site import ROOT, Association, Site, association_of
+from hetsched_core.types.site import ROOT, Association, ShareTree, association_of
 
 BEYOND = 0.01
 """What a GPU beyond what is due to an account counts in an objective: little enough that it goes
@@ -56,8 +56,11 @@ def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool)
     first = [view for view in order if running_stay and view.configuration is not None]
     rest = [view for view in order if not (running_stay and view.configuration is not None)]
     rest.sort(key=lambda view: -view.job.tier)
+    if snapshot.site.tree is None:
+        return first + rest
     users = {association_of(view.job) for view in order}
-    turns = _Turns(snapshot.site, users, snapshot.cluster.gpus)
+    tree = snapshot.site.tree.with_users(users)
+    turns = _Turns(tree, snapshot.site.used, snapshot.cluster.gpus)
     for view in first:
         turns.give(association_of(view.job), _wanted(view))
     for _, tier in groupby(rest, key=lambda view: view.job.tier):
@@ -68,13 +71,14 @@ def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool)
 def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]]:
     """Cut jobs into portions that ask for all GPUs each: the first holds what is due to whom now.
 
-    One portion where the site has no word. What runs keeps its place among the jobs of its user.
+    One portion where the site makes no difference between them: the order is the policy's alone.
+    What runs keeps its place among the jobs of its user.
 
     Args:
         snapshot: says what is due, and what there is.
         views: active jobs in the order of the policy.
     """
-    if snapshot.site is None:
+    if _alike(snapshot, views):
         return [list(views)]
     gpus = sum(node.capacity for node in snapshot.node_views() if node.open)
     found: list[list[JobView]] = [[]]
@@ -92,16 +96,22 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
 def weights(snapshot: Snapshot, views: Sequence[JobView]) -> NDArray[np.float64]:
     """Return (J,) what each job counts in an objective: 1 within what is due, `BEYOND` above it.
 
-    1 for all jobs where they are of one user and one tier: the order is the policy's alone then.
-
     Args:
         snapshot: says what is due, and what there is.
         views: active jobs in the order of the policy.
     """
-    if len({(view.job.tier, association_of(view.job)) for view in views}) < 2:
-        return np.ones(len(views))
     first = {view.id for view in portions(snapshot, views)[0]}
     return np.array([1.0 if view.id in first else BEYOND for view in views])
+
+
+def _alike(snapshot: Snapshot, views: Iterable[JobView]) -> bool:
+    """Whether the site makes no difference between jobs: they are of one user and one tier."""
+    site = snapshot.site
+    if site is None:
+        return True
+    if len({view.job.tier for view in views}) > 1:
+        return False
+    return site.tree is None or len({association_of(view.job) for view in views}) < 2
 
 
 def _wanted(view: JobView) -> int:
@@ -114,13 +124,13 @@ def _wanted(view: JobView) -> int:
 class _Turns:
     """The tree of shares, with what each account and user has been given so far."""
 
-    def __init__(self, site: Site, users: Iterable[Association], gpus: int) -> None:
-        self._tree = tree = site.tree.with_users(users)
+    def __init__(self, tree: ShareTree, used: Mapping[Association, float], gpus: int) -> None:
+        self._tree = tree
         self._given: dict[Association, float] = {}
         # What each would have been given for its part in the past, and how much is due to it.
         self._past: dict[Association, float] = {}
         self._share: dict[Association, float] = {}
-        part = effective_usage(tree, site.used)
+        part = effective_usage(tree, used)
         levels = [(ROOT, float(gpus))]
         while levels:
             account, of_account = levels.pop()

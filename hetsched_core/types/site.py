@@ -101,12 +101,13 @@ class Site:
     """What the site says of who comes first, and who may have how much. Compared by identity.
 
     Attributes:
-        tree: who has how many shares; who is not in it has one share at the root.
+        tree: who has how many shares, and one at the root who is not in it; None where nobody has
+            shares, and only tiers and limits count.
         used: user -> its use of late, decayed, in any unit; who is missing has used nothing.
         limits: name -> a limit.
     """
 
-    tree: ShareTree
+    tree: ShareTree | None = None
     used: Map[Association, float] = field(default_factory=Map)
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -116,13 +117,13 @@ class SiteSettings:
     """What a site has set, and how fast it forgets use. Compared by identity.
 
     Attributes:
-        tree: who has how many shares.
+        tree: who has how many shares; None where nobody has any.
         limits: name -> a limit.
         half_life_s: after so many seconds use counts for half.
         period_s: seconds between two looks at what was used.
     """
 
-    tree: ShareTree = field(default_factory=lambda: ShareTree())
+    tree: ShareTree | None = None
     limits: Mapping[str, Limit] = field(default_factory=dict)
     half_life_s: float = 7 * 86_400.0
     period_s: float = 300.0
