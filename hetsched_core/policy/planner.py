@@ -86,20 +86,14 @@ class Planner:
         self.checker = PlanChecker(policy.info.model)
         self.plan = EMPTY_PLAN
         self._stopwatch = stopwatch
-        # Whether only tiers ask for a plan, and not the policy.
-        self._tiers_alone = False
 
     def due(self, world: Observation) -> bool:
         """Whether something has happened on which the plan in force wants to be made anew.
 
         A job that has arrived does not wait for the policy's next round to outrank others.
         """
-        wanted = self._wanted(world)
-        arrived = world.tiered and Trigger.ARRIVAL in world.triggers
-        self._tiers_alone = not wanted and arrived and self.policy.info.model is ExecutionModel.GANG
-        return wanted or self._tiers_alone
-
-    def _wanted(self, world: Observation) -> bool:
+        if world.tiered and Trigger.ARRIVAL in world.triggers:
+            return True
         if self.plan is EMPTY_PLAN:
             return bool(world.triggers and world.jobs)
         replan = self.plan.replan
@@ -120,15 +114,26 @@ class Planner:
             during: what goes on while it thinks.
         """
         begun = self._stopwatch()
-        snapshot = within_limits(snapshot)
         with during():
-            plan = _as_before(snapshot) if self._tiers_alone else self.policy.plan(snapshot)
-            if self.policy.info.model is ExecutionModel.GANG:
-                plan = outrank(snapshot, plan)
-            elif self.policy.info.model is ExecutionModel.COPIES:
-                plan = without_excess(snapshot, plan)
+            plan = plan_by(self.policy, snapshot)
         took_s = self._stopwatch() - begun
         return Answer(plan, self.checker.check(snapshot, plan), took_s)
+
+
+def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
+    """Return a policy's plan, which keeps the site's limits and in which higher tiers go first.
+
+    Between the rounds of a policy that plans in rounds it is the plan in force, changed only for
+    jobs of higher tiers that have come since.
+    """
+    snapshot, model = within_limits(snapshot), policy.info.model
+    gangs = model is ExecutionModel.GANG
+    asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
+    between = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN and not asked
+    plan = _as_before(snapshot) if gangs and between else policy.plan(snapshot)
+    if gangs:
+        return outrank(snapshot, plan)
+    return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
 
 
 def _as_before(snapshot: Snapshot) -> Plan:

@@ -17,7 +17,7 @@ from typing import Any
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Policy, check_plan, make_policy, salvaged, settings_of
+from hetsched_core.policy import Policy, check_plan, make_policy, plan_by, salvaged, settings_of
 from hetsched_core.types import (
     Cluster,
     Diagnostics,
@@ -68,7 +68,7 @@ class RecordedDecision:
             InputError: the policy is not there any more, or has other parameters now.
         """
         policy = make_policy(self.policy, self.parameters)
-        plan, model = policy.plan(self.snapshot), policy.info.model
+        plan, model = plan_by(policy, self.snapshot), policy.info.model
         violations = check_plan(self.snapshot, plan, model)
         return salvaged(self.snapshot, plan, violations, model) if violations else plan
 

@@ -21,6 +21,9 @@ from hetsched_core.types import (
 )
 from hetsched_core.types.site import Limit
 
+_NAMED = 5
+"""So many holders of a limit are named."""
+
 
 def within_limits(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot as it is shown to a policy: whatever it plans keeps the site's limits.
@@ -49,7 +52,7 @@ def within_limits(snapshot: Snapshot) -> Snapshot:
             left.take(view, least)
             able.append(view)
         else:
-            shown[view.id] = replace(view, blocked=_reason(name, site.limits[name]))
+            shown[view.id] = replace(view, blocked=left.reason(name))
     for view in able:
         counts = view.job.requirements.counts
         has = held[view.id]
@@ -86,23 +89,18 @@ def without_excess(snapshot: Snapshot, plan: Plan) -> Plan:
                 kept.append(placement)
             met = met or name
         if met is not None:
-            reason = Waiting(_reason(met, site.limits[met]))
-            changes[view.id] = Placed(tuple(kept)) if kept else reason
+            changes[view.id] = Placed(tuple(kept)) if kept else Waiting(left.reason(met))
     return plan.revise(changes, valid_from_s=plan.valid_from_s) if changes else plan
-
-
-def _reason(name: str, limit: Limit) -> Reason:
-    parts = ((limit.gpus, "GPUs"), (limit.jobs, "jobs"))
-    what = [f"{many} {noun}" for many, noun in parts if many is not None]
-    return Reason(ReasonCode.QUOTA, detail=f"{name}, of {' and '.join(what)}")
 
 
 class _Left:
     """What is left under each limit."""
 
     def __init__(self, limits: Mapping[str, Limit]) -> None:
+        self._limits = limits
         self._gpus = {n: math.inf if at.gpus is None else at.gpus for n, at in limits.items()}
         self._jobs = {n: math.inf if at.jobs is None else at.jobs for n, at in limits.items()}
+        self._holders: dict[str, list[str]] = {name: [] for name in limits}
 
     def take(self, view: JobView, gpus: int, jobs: int = 1) -> None:
         """Count so many GPUs more of a job, which is new itself or (0) counted already."""
@@ -110,6 +108,8 @@ class _Left:
             if name in self._gpus:
                 self._gpus[name] -= gpus
                 self._jobs[name] -= jobs
+                if jobs:
+                    self._holders[name].append(view.id)
 
     def met(self, view: JobView, gpus: int, jobs: int = 1) -> str | None:
         """Return the limit under which a job may not have so many GPUs more, if any."""
@@ -117,6 +117,14 @@ class _Left:
             if name in self._gpus and (self._gpus[name] < gpus or self._jobs[name] < jobs):
                 return name
         return None
+
+    def reason(self, name: str) -> Reason:
+        """Return why a job waits that has met a limit: its name, and who holds what it allows."""
+        limit = self._limits[name]
+        parts = ((limit.gpus, "GPUs"), (limit.jobs, "jobs"))
+        what = " and ".join(f"{many} {noun}" for many, noun in parts if many is not None)
+        holders = tuple(self._holders[name][:_NAMED])
+        return Reason(ReasonCode.QUOTA, behind=holders, detail=f"{name}, of {what}")
 
     def gpus(self, view: JobView) -> int:
         """Return how many more GPUs a job may have: at least 0."""

@@ -106,4 +106,6 @@ def test_copies_above_a_limit_go_and_a_job_that_gets_none_is_told_the_limit() ->
     two = Placed((Placement(on(n0=4), 0), Placement(on(n1=4), 1)))
     plan = without_excess(state, plan_of({"a": two, "b": two}))
     assert plan.entries["a"] == two
-    assert plan.entries["b"] == Waiting(Reason(ReasonCode.QUOTA, detail="both, of 8 GPUs"))
+    assert plan.entries["b"] == Waiting(
+        Reason(ReasonCode.QUOTA, behind=("a",), detail="both, of 8 GPUs")
+    )
