@@ -25,13 +25,19 @@ from hetsched_core.types import (
 )
 
 
-def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
+def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
     """Return the plan of gangs in which what waits has the places of lower tiers.
 
     A job that waits gets its place if jobs of lower tiers that can be stopped, or would only start,
     leave it. As few of them go as possible, the lowest tier first and what has run for the shortest
     time. Where that is not enough, nothing of a lower tier starts in its way that it could not stop
     later.
+
+    Args:
+        snapshot: the state that was planned for.
+        plan: the policy's.
+        idle: whether such a job may also have GPUs that the plan leaves idle, since the policy was
+            not asked about it; else it is the policy that lets it wait.
     """
     tiers = {view.job.tier for view in snapshot.jobs.values()}
     if snapshot.site is None or len(tiers) < 2:
@@ -46,7 +52,7 @@ def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
     ]
     if not waiting:
         return plan
-    room = _Room(snapshot, plan)
+    room = _Room(snapshot, plan, idle=idle)
     for view in waiting:
         room.serve(view)
     if not room.changes:
@@ -62,8 +68,8 @@ def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
 class _Room:
     """What is free, and who could leave what it has."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, plan: Plan, *, idle: bool) -> None:
+        self._snapshot, self._idle = snapshot, idle
         self._placed = {
             job_id: entry.placements[0].configuration
             for job_id, entry in plan.entries.items()
@@ -85,12 +91,11 @@ class _Room:
         kind = (id(ways), job.tier, job.closed)
         if not ways or kind in self._hopeless:
             return
-        if self._fit(view, ways) is not None:
-            # Room is there; that the policy leaves it is no lower tier's doing.
+        found = self._fit(view, ways)
+        if found is not None and not (self._idle or self.changes):
             return
         left: list[JobView] = []
-        found: Configuration | None = None
-        for other in self._below(view):
+        for other in self._below(view) if found is None else ():
             self._give(other)
             left.append(other)
             found = self._fit(view, ways)

@@ -129,10 +129,11 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
     snapshot, model = within_limits(snapshot), policy.info.model
     gangs = model is ExecutionModel.GANG
     asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
-    between = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN and not asked
-    plan = _as_before(snapshot) if gangs and between else policy.plan(snapshot)
+    known = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN
+    between = gangs and known and not asked
+    plan = _as_before(snapshot) if between else policy.plan(snapshot)
     if gangs:
-        return outrank(snapshot, plan)
+        return outrank(snapshot, plan, idle=between)
     return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
 
 

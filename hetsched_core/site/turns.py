@@ -20,7 +20,7 @@ half-life / (1 + memory).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 
@@ -40,7 +40,20 @@ MEMORY = 10.0
 to it, of all GPUs, is served as if it held all of them now."""
 
 
-def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool) -> list[JobView]:
+def wanted_gpus(view: JobView) -> int:
+    """Return the GPUs that a job holds, or asks for."""
+    if view.configuration is not None:
+        return view.configuration.gpus
+    return view.job.requirements.lower_median
+
+
+def in_turn(
+    snapshot: Snapshot,
+    order: Sequence[JobView],
+    *,
+    running_stay: bool,
+    wanted: Callable[[JobView], float] = wanted_gpus,
+) -> list[JobView]:
     """Return jobs in the order in which the site wants them to be served.
 
     Higher tiers come first. Within a tier accounts and users take turns by what is due to them, and
@@ -50,6 +63,7 @@ def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool)
         snapshot: says what is due.
         order: active jobs in the order of the policy.
         running_stay: whether what holds GPUs keeps them whatever the order. It is first then.
+        wanted: how many GPUs a job gets when it is served.
     """
     if snapshot.site is None:
         return list(order)
@@ -60,9 +74,9 @@ def in_turn(snapshot: Snapshot, order: Sequence[JobView], *, running_stay: bool)
         return first + rest
     users = {association_of(view.job) for view in order}
     tree = snapshot.site.tree.with_users(users)
-    turns = _Turns(tree, snapshot.site.used, snapshot.cluster.gpus)
+    turns = _Turns(tree, snapshot.site.used, snapshot.cluster.gpus, wanted)
     for view in first:
-        turns.give(association_of(view.job), _wanted(view))
+        turns.give(association_of(view.job), wanted(view))
     for _, tier in groupby(rest, key=lambda view: view.job.tier):
         first += turns.serve(tier)
     return first
@@ -89,7 +103,7 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
             found.append([])
             left = gpus
         found[-1].append(view)
-        left -= _wanted(view)
+        left -= wanted_gpus(view)
     return found
 
 
@@ -114,18 +128,17 @@ def _alike(snapshot: Snapshot, views: Iterable[JobView]) -> bool:
     return site.tree is None or len({association_of(view.job) for view in views}) < 2
 
 
-def _wanted(view: JobView) -> int:
-    """GPUs that a job holds, or asks for."""
-    if view.configuration is not None:
-        return view.configuration.gpus
-    return view.job.requirements.lower_median
-
-
 class _Turns:
     """The tree of shares, with what each account and user has been given so far."""
 
-    def __init__(self, tree: ShareTree, used: Mapping[Association, float], gpus: int) -> None:
-        self._tree = tree
+    def __init__(
+        self,
+        tree: ShareTree,
+        used: Mapping[Association, float],
+        gpus: int,
+        wanted: Callable[[JobView], float],
+    ) -> None:
+        self._tree, self._wanted = tree, wanted
         self._given: dict[Association, float] = {}
         # What each would have been given for its part in the past, and how much is due to it.
         self._past: dict[Association, float] = {}
@@ -177,7 +190,7 @@ class _Turns:
             user = path[-1]
             _, view = jobs[user].popleft()
             served.append(view)
-            self.give(user, _wanted(view))
+            self.give(user, self._wanted(view))
             left = bool(jobs[user])
             if left:
                 heads[user] = jobs[user][0]
@@ -195,7 +208,7 @@ class _Turns:
         """Return where a member stands among its siblings: the least is served next."""
         at, view = head
         share = self._share[member]
-        mass = self._past[member] + self._given.get(member, 0.0) + _wanted(view) / 2
+        mass = self._past[member] + self._given.get(member, 0.0) + self._wanted(view) / 2
         return (mass / share if share else float("inf"), at, member)
 
 

@@ -317,7 +317,14 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     choosers = sorted(
         (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
     )
-    turn = in_turn(snapshot, [fork.view for fork in choosers], running_stay=False)
+    # Whatever a job asks for, each copy has all GPUs of a node.
+    node_gpus = snapshot.cluster.gpus / max(1, len(snapshot.cluster))
+    turn = in_turn(
+        snapshot,
+        [fork.view for fork in choosers],
+        running_stay=False,
+        wanted=lambda _: node_gpus,
+    )
     of = {fork.view.id: fork for fork in choosers}
     choosers = [of[view.id] for view in turn]
     # Of jobs of unknown size none has more left than another: the one on fewest nodes goes first.
