@@ -211,7 +211,12 @@ class World:
             for active in self.active.values():
                 self._count(active, served)
             self._ledger = self._ledger.at(self.now, served, site.half_life_s)
-            self._site = Site(site.tree, self._ledger.used, site.limits)
+            # What all GPUs give in all the past, decayed.
+            whole = max(1, self.cluster.gpus) * site.half_life_s / math.log(2.0)
+            used: Map[Association, float] = Map(
+                {user: gpu_s / whole for user, gpu_s in self._ledger.used.items()}
+            )
+            self._site = Site(site.tree, used, site.limits)
         return self._site
 
     def _count(self, active: Active, served: dict[Association, float]) -> None:

@@ -8,13 +8,13 @@ they can be stopped.
 
 What was used counts, too: siblings are served by
 
-    (memory * part * due + given + wanted / 2) / share
+    (memory * busy * part * due + given + wanted / 2) / share
 
-where `part` is what it has of all that its siblings and it have used (decayed), `due` what its
-account would hold of the cluster's GPUs by shares, `given` what its jobs ahead in the order have,
-`wanted` what its next job asks for. With `part` at `share` for all, the past says nothing. What has
-had more than is due to it is held back in proportion, and so comes back to its share within some
-half-life / (1 + memory).
+where `busy` is how much of the cluster was used of late (decayed), `part` what it has of what its
+siblings and it have used, `due` what its account would hold of the cluster's GPUs by shares,
+`given` what its jobs ahead in the order have, `wanted` what its next job asks for. With `part` at
+`share` for all, the past says nothing. What has had more than is due to it is held back in
+proportion, and so comes back to its share within some half-life / (1 + memory).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def in_turn(
     """Return jobs in the order in which the site wants them to be served.
 
     Higher tiers come first. Within a tier accounts and users take turns by what is due to them, and
-    the jobs of a user keep their order. Without tiers and shares it is the order given.
+    the jobs of a user keep their order. Without tiers and shares it is the order given. What holds
+    GPUs and is not among the jobs is counted first.
 
     Args:
         snapshot: says what is due.
@@ -75,7 +76,7 @@ def in_turn(
     users = {association_of(view.job) for view in order}
     tree = snapshot.site.tree.with_users(users)
     turns = _Turns(tree, snapshot.site.used, snapshot.cluster.gpus, wanted)
-    for view in first:
+    for view in (*_others(snapshot, order), *first):
         turns.give(association_of(view.job), wanted(view))
     for _, tier in groupby(rest, key=lambda view: view.job.tier):
         first += turns.serve(tier)
@@ -83,10 +84,11 @@ def in_turn(
 
 
 def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]]:
-    """Cut jobs into portions that ask for all GPUs each: the first holds what is due to whom now.
+    """Cut jobs into portions: the first asks for all GPUs, each further one for twice as many.
 
-    One portion where the site makes no difference between them: the order is the policy's alone.
-    What runs keeps its place among the jobs of its user.
+    So the first has what is due to whom now. What holds GPUs and is not among the jobs has its part
+    of them already; what is, is first among those of its user. One portion where the site makes no
+    difference between the jobs: the order is the policy's alone.
 
     Args:
         snapshot: says what is due, and what there is.
@@ -94,14 +96,15 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
     """
     if _alike(snapshot, views):
         return [list(views)]
-    gpus = sum(node.capacity for node in snapshot.node_views() if node.open)
+    gpus: float = sum(node.capacity for node in snapshot.node_views() if node.open)
+    gpus = max(1.0, gpus - sum(map(wanted_gpus, _others(snapshot, views))))
     found: list[list[JobView]] = [[]]
     left = gpus
     running_first = sorted(views, key=lambda view: view.configuration is None)
     for view in in_turn(snapshot, running_first, running_stay=False):
         if left <= 0:
             found.append([])
-            left = gpus
+            left = gpus = 2 * gpus
         found[-1].append(view)
         left -= wanted_gpus(view)
     return found
@@ -116,6 +119,16 @@ def weights(snapshot: Snapshot, views: Sequence[JobView]) -> NDArray[np.float64]
     """
     first = {view.id for view in portions(snapshot, views)[0]}
     return np.array([1.0 if view.id in first else BEYOND for view in views])
+
+
+def _others(snapshot: Snapshot, views: Iterable[JobView]) -> list[JobView]:
+    """Return what holds GPUs and is not among these jobs."""
+    among = {view.id for view in views}
+    return [
+        view
+        for view in snapshot.by_submission()
+        if view.configuration is not None and view.id not in among
+    ]
 
 
 def _alike(snapshot: Snapshot, views: Iterable[JobView]) -> bool:
@@ -143,7 +156,7 @@ class _Turns:
         # What each would have been given for its part in the past, and how much is due to it.
         self._past: dict[Association, float] = {}
         self._share: dict[Association, float] = {}
-        part = effective_usage(tree, used)
+        part, memory = effective_usage(tree, used), MEMORY * min(1.0, sum(used.values()))
         levels = [(ROOT, float(gpus))]
         while levels:
             account, of_account = levels.pop()
@@ -154,7 +167,7 @@ class _Turns:
             for each, raw in shares.items():
                 self._share[each] = raw / whole if whole else 0.0
                 due = self._share[each] * of_account
-                self._past[each] = 0.0 if asked[each] is None else MEMORY * part[each] * of_account
+                self._past[each] = 0.0 if asked[each] is None else memory * part[each] * of_account
                 if not each[1]:
                     levels.append((each[0], due))
 

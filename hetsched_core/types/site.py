@@ -103,7 +103,8 @@ class Site:
     Attributes:
         tree: who has how many shares, and one at the root who is not in it; None where nobody has
             shares, and only tiers and limits count.
-        used: user -> its use of late, decayed, in any unit; who is missing has used nothing.
+        used: user -> its part in what the cluster could give of late (decayed); the parts of all
+            come to 1 if it was always busy. Who is missing has used nothing.
         limits: name -> a limit.
     """
 

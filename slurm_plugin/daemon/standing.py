@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from immutables import Map
+
 from hetsched_core.types import Job
-from hetsched_core.types.site import Limit, Site
+from hetsched_core.types.site import Association, Limit, Site
 from slurm_plugin.backend import SlurmJob, SlurmSite
 from slurm_plugin.backend.shares import SlurmShares
 
@@ -26,7 +28,12 @@ class Standing:
         shares = self._shares
         if self._site is None and (self._limits or (shares and shares.ranks)):
             told = shares or SlurmShares()
-            self._site = Site(told.tree, told.used, dict(self._limits))
+            # Slurm does not tell how much the cluster could have given: it was busy, say.
+            whole = sum(told.used.values()) or 1.0
+            used: Map[Association, float] = Map(
+                {user: amount / whole for user, amount in told.used.items()}
+            )
+            self._site = Site(told.tree, used, dict(self._limits))
         return self._site
 
     def observe(self, site: SlurmSite, *, anew: bool) -> bool:

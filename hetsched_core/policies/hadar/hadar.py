@@ -111,24 +111,25 @@ class Hadar:
         full = self.replan is Replanning.FULL
         kept = _fixed(snapshot) if full else staying(snapshot)
         jobs: list[tuple[JobView, Way]] = []
-        queues: list[list[int]] = []
+        active = snapshot.by_submission()
+        parts = portions(snapshot, [view for view in active if view.id not in kept])
+        part_of = {view.id: at for at, part in enumerate(parts) for view in part}
+        queues: list[list[int]] = [[] for _ in parts]
         has = {}
-        for portion in portions(snapshot, snapshot.by_submission()):
-            queues.append([])
-            for view in portion:
-                way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-                if way is None or view.blocked is not None:
-                    continue
-                if view.id not in kept:
-                    queues[-1].append(len(jobs))
-                    configuration = present(snapshot, view) if full else None
-                    if (
-                        configuration is not None
-                        and may_keep(snapshot, view, configuration)
-                        and _may_return(snapshot, view.job, configuration)
-                    ):
-                        has[len(jobs)] = configuration
-                jobs.append((view, way))
+        for view in active:
+            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+            if way is None or view.blocked is not None:
+                continue
+            if view.id not in kept:
+                queues[part_of[view.id]].append(len(jobs))
+                configuration = present(snapshot, view) if full else None
+                if (
+                    configuration is not None
+                    and may_keep(snapshot, view, configuration)
+                    and _may_return(snapshot, view.job, configuration)
+                ):
+                    has[len(jobs)] = configuration
+            jobs.append((view, way))
         placed, diagnostics = kept, Diagnostics(method="no job waits")
         left: dict[str, float] = {}
         for queue in filter(None, queues):

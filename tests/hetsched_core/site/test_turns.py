@@ -85,7 +85,7 @@ def test_users_share_what_is_due_to_their_account() -> None:
 def test_who_has_had_too_much_is_held_back_and_comes_back_to_its_share() -> None:
     views = [job(f"{account}{at:02d}", account) for account in "AB" for at in range(16)]
     for part_of_b, gpus_of_b in ((0.25, 4), (0.15, 16), (0.24, 6), (0.26, 2), (0.5, 0)):
-        used = Map({("A", "u"): 1 - part_of_b, ("B", "u"): part_of_b})
+        used: Map[Association, float] = Map({("A", "u"): 1 - part_of_b, ("B", "u"): part_of_b})
         site = replace(THREE_TO_ONE, used=used)
         order = in_turn(snapshot(views, site), views, running_stay=False)
         assert gpus_of_the_first(order, 16)["B"] == gpus_of_b, part_of_b
@@ -162,7 +162,9 @@ def test_turns_are_those_of_the_naive_twin(seed: int) -> None:
         {("A", ""): 3, ("B", ""): 2, ("A", "x"): rng.randint(1, 5), ("lab", ""): rng.randint(1, 3)},
         parents={"lab": "A"},
     )
-    used = Map({user: rng.choice([0.0, 1.0, rng.random()]) for user in users})
+    used: Map[Association, float] = Map(
+        {user: rng.choice([0.0, 1.0, rng.random()]) for user in users}
+    )
     chosen = [rng.choice(users) for _ in range(rng.randint(1, 12))]
     views = [
         job(f"j{at}", account, user=user, gpus=rng.choice([1, 2, 4, 8]))
