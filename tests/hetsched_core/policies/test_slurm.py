@@ -17,12 +17,20 @@ from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting
-from hetsched_core.types.site import Limit, SiteSettings
+from hetsched_core.types.site import Limit, ShareTree, Site, SiteSettings
 from tests.hetsched_core.policies.worlds import reasons, watched, with_job
-from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    linear_speeds,
+    snapshot_of,
+    submission,
+    view,
+    where,
+)
 
 EACH = list(Reserve)
 FOUR = cluster_of(n0=("a100", 4))
+SITE = Site(ShareTree())
 
 
 def job(
@@ -354,6 +362,21 @@ def test_a_higher_tier_goes_first_and_stops_nothing_that_cannot_be_stopped(
     log = under_site(jobs, Slurm(backfill=backfill, weight_age=weight), {})
     began = {record.job.id: record.first_start_s for record in log.jobs}
     assert began == {"running": 0, "high": 100, "low0": 110, "low1": 120, "low2": 130}
+
+
+@pytest.mark.parametrize("backfill", EACH)
+def test_tiers_are_served_in_order_and_no_end_is_slept_through(backfill: Reserve) -> None:
+    def asked(*names: str) -> Snapshot:
+        views = [view(name, counts=(4,), submit_s=at) for at, name in enumerate(names)]
+        views[-1] = with_job(views[-1], tier=1)
+        return replace(snapshot_of(FOUR, views), site=SITE)
+
+    policy = Slurm(backfill=backfill, bf_interval_s=1e6)
+    plan = policy.plan(asked("low", "high"))
+    assert where(plan) == {"high": "n0:4"}
+    # What a limit lets go may fit in less room than who is first for a GPU type.
+    later = replace(asked("low", "other", "high"), previous=plan)
+    assert policy.plan(later).replan.room is None
 
 
 def most_at_once(log: RunLog, under: str) -> int:

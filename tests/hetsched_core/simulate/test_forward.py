@@ -17,7 +17,16 @@ from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
 from hetsched_core.types.site import Limit, ShareTree, Site
 from tests.hetsched_core.simulate.timetable import policy_of, watched
-from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    submission,
+    view,
+)
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +159,24 @@ def test_the_word_of_the_site_holds_on_with_the_use_so_far() -> None:
     assert first({bob: 1e6}) == "a"
     assert first({bob: 1e6, ("biology", "past"): 1.0}) == "a"
     assert first({}, none=Limit(gpus=3)) == "nobody"
+
+
+@pytest.mark.parametrize(("used", "first"), [(1e6, "a"), (0.0, "b")])
+def test_who_has_no_job_now_is_remembered_until_it_has_one(used: float, first: str) -> None:
+    views = [
+        view("runs", held(on(n0=4)), counts=(4,), account="physics", user="alice"),
+        view("a", counts=(4,), submit_s=1.0, account="physics", user="alice"),
+    ]
+    users = Map([(("physics", "alice"), 10.0), (("biology", "bob"), used)])
+    bare = snapshot_of(cluster_of(n0=("a100", 4)), views, now=100.0)
+    snapshot = replace(bare, site=Site(ShareTree(), users))
+    late = submission("b", 400.0, (4,), submit_s=700.0)
+    coming = [replace(late, job=replace(late.job, account="biology", user="bob"))]
+    fifo, left = make_policy("fifo"), {"runs": 1000.0, "a": 400.0}
+    plan = fifo.plan(snapshot)
+    found = first_starts(snapshot, plan, fifo, left, {"a"}, arrivals=coming)
+    # Both wait when the node becomes free, 1000 s from now.
+    assert found == {"a": pytest.approx(1100.0 if first == "a" else 1200.0, abs=1.0)}
 
 
 def test_a_scheduler_of_tasks_is_refused() -> None:
