@@ -16,6 +16,7 @@ from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
 from hetsched_core.types.site import Limit, ShareTree, Site
+from tests.hetsched_core.policies.worlds import with_job
 from tests.hetsched_core.simulate.timetable import policy_of, watched
 from tests.hetsched_core.worlds import (
     cluster_of,
@@ -170,13 +171,17 @@ def test_who_has_no_job_now_is_remembered_until_it_has_one(used: float, first: s
     users = Map([(("physics", "alice"), 10.0), (("biology", "bob"), used)])
     bare = snapshot_of(cluster_of(n0=("a100", 4)), views, now=100.0)
     snapshot = replace(bare, site=Site(ShareTree(), users))
-    late = submission("b", 400.0, (4,), submit_s=700.0)
-    coming = [replace(late, job=replace(late.job, account="biology", user="bob"))]
+    # Use is looked at when c comes, too, and bob has no job then.
+    coming = [
+        with_job(submission("c", 400.0, (4,), submit_s=500.0), account="physics", user="alice"),
+        with_job(submission("b", 400.0, (4,), submit_s=900.0), account="biology", user="bob"),
+    ]
     fifo, left = make_policy("fifo"), {"runs": 1000.0, "a": 400.0}
     plan = fifo.plan(snapshot)
     found = first_starts(snapshot, plan, fifo, left, {"a"}, arrivals=coming)
     # Both wait when the node becomes free, 1000 s from now.
-    assert found == {"a": pytest.approx(1100.0 if first == "a" else 1200.0, abs=1.0)}
+    assert found is not None
+    assert found["a"] == pytest.approx(1100.0 if first == "a" else 1200.0, abs=1.0)
 
 
 def test_a_scheduler_of_tasks_is_refused() -> None:
