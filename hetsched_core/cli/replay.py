@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hetsched_core.cli.inputs import FILE, read_options, workload_options
+from hetsched_core.cli.inputs import FILE, read_options, site_option, text_of, workload_options
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _SHOWN = 12
     help="Set a parameter of a policy; may be given several times.",
 )
 @workload_options
+@site_option
 @costs
 @click.option(
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
@@ -106,6 +107,7 @@ def replay(
     report_folder: Path | None,
     seeds: int,
     rejects: Path | None,
+    site: tuple[Path, ...],
     **inputs: Any,
 ) -> None:
     """Run the jobs of LOG through several policies and compare what becomes of them.
@@ -139,6 +141,7 @@ def replay(
     from hetsched_core.simulate import SimulationSettings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
+    from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
         policies = _policies(names, parameters)
@@ -149,16 +152,18 @@ def replay(
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         require_report()
-    given = (path for path in (*logs, inputs["cluster"], inputs["rules"]) if path is not None)
+    read = (*logs, *site, inputs["cluster"], inputs["rules"])
+    given = (path for path in read if path is not None)
     claim_outputs(
         given,
         {"--json": json_file, "--rejects": rejects},
         {"--run-log": run_logs, "--report": report_folder},
     )
     cluster, options = read_options(**inputs)
+    said = read_site((str(path), text_of(path)) for path in site) if site else None
 
     def load(seed: int) -> ReplayInputs:
-        loaded = load_workload(logs, cluster, replace(options, seed=seed))
+        loaded = load_workload(logs, cluster, replace(options, seed=seed), said)
         if placement_blind:
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
         if spread is not None:
@@ -206,6 +211,7 @@ def replay(
         "seed": inputs["seed"],
         "seeds": seeds,
         "tz": inputs["tz"],
+        **({"site": list(map(str, site))} if site else {}),
     }
     result = result_of(measures, loaded, policies, logs, chosen, other_seeds, logged, closeness)
     _tell_result(result)
@@ -220,8 +226,8 @@ def replay(
         from hetsched_core.report.history import LoggedHistory
 
         infos = {name: policy.info for name, policy in policies.items()}
-        site = LoggedHistory.of(loaded.workload.submissions)
-        write_report(result, infos, histories, site, report_folder)
+        logged_history = LoggedHistory.of(loaded.workload.submissions)
+        write_report(result, infos, histories, logged_history, report_folder)
 
 
 def _require_alone(name: str) -> None:

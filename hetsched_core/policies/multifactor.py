@@ -34,7 +34,7 @@ _NONE = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """An order of jobs: higher priority first, then by submission.
+    """An order of jobs: higher tier first, then higher priority, then by submission.
 
     Attributes:
         weights: of the factors.
@@ -55,18 +55,21 @@ class Ranking:
 
     @property
     def by_submission(self) -> bool:
-        """Whether jobs are served in the order of submission."""
+        """Whether jobs of a tier are served in the order of submission."""
         return self.weights == _NONE
 
-    def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, float, str]:
+    def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, int, float, str]:
         """Return the key that sorts jobs by priority; it does not change while the ranking holds.
 
-        As in Slurm the priority is a whole number, and who ties is served by submission.
+        As in Slurm the priority is a whole number, and who ties is served by submission. Tiers are
+        the site's: without its word there are none.
         """
         job = view.job
-        if self.by_submission:
-            return (0, job.submit_s, job.id)
-        return (-math.floor(self.priority(view, snapshot.cluster.gpus)), job.submit_s, job.id)
+        tier = 0 if snapshot.site is None else -job.tier
+        priority = 0
+        if not self.by_submission:
+            priority = math.floor(self.priority(view, snapshot.cluster.gpus))
+        return (tier, -priority, job.submit_s, job.id)
 
     def priority(self, view: JobView, gpus: int) -> float:
         """Return the weighted sum of a job's factors, on a cluster of so many GPUs."""

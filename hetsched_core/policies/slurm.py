@@ -14,7 +14,7 @@ are never preempted. Speeds make no difference: types and nodes are taken in the
 Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
 those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not
 whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
-hold it; users and accounts have equal shares; time limits end no job, and one overdue is taken
+hold it; time limits end no job, and one overdue is taken
 to end a minute from now.
 """
 
@@ -138,6 +138,9 @@ class Slurm:
         notes = _Notes.read(snapshot.previous.memory)
         if ranks_change:
             self._rank(snapshot, notes)
+        if snapshot.site is not None and snapshot.site.limits:
+            # Whom a limit holds back changes with what others have.
+            strict.reorder(strict.key)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
         on, room, again_s = _ON, None, math.inf
@@ -147,7 +150,8 @@ class Slurm:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
                 spoken_for = strict.spoken_for(snapshot.cluster)
-                if self._ranking.by_submission and len(spoken_for) == len(types):
+                in_order = self._ranking.by_submission and snapshot.site is None
+                if in_order and len(spoken_for) == len(types):
                     # What comes now is behind another on every node, which most ends give no room.
                     on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:

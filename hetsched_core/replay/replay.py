@@ -121,6 +121,8 @@ def replay(
     _require_tasks(loaded, policies)
     if loaded.windows:
         settings = replace(settings, windows=(*settings.windows, *loaded.windows))
+    if loaded.site is not None:
+        settings = replace(settings, site=loaded.site)
     submissions = loaded.workload.submissions
     for name, policy in policies.items():
         with collecting_young_only():

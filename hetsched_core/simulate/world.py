@@ -219,6 +219,17 @@ class World:
             self._site = Site(site.tree, used, site.limits)
         return self._site
 
+    def remember(self, used: Map[Association, float]) -> None:
+        """Begin with what users had used until now, the jobs that are active included."""
+        # Who has no job now is kept by what it has been served: nothing, from here on.
+        self._served = dict.fromkeys(used, 0.0)
+        served = dict(self._served)
+        for active in self.active.values():
+            self._count(active, served)
+        self._ledger = Ledger(self.now, served, used)
+        if (site := self.settings.site) is not None:
+            self._site = Site(site.tree, used, site.limits)
+
     def _count(self, active: Active, served: dict[Association, float]) -> None:
         user = association_of(active.job)
         served[user] = served.get(user, 0.0) + active.seen().service_at(self.now)

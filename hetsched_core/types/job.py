@@ -64,6 +64,7 @@ class Job:
 
     Jobs of a higher `tier` go strictly before those of a lower one. `limits` names those of the
     site's limits that it comes under, the same object for all jobs that come under the same ones.
+    `deadline_s` is when its user wants it to have ended.
     """
 
     id: str
@@ -94,6 +95,8 @@ class Job:
     closed: frozenset[str] = frozenset()
     tier: int = 0
     limits: tuple[str, ...] = ()
+    qos: str = ""
+    deadline_s: float | None = None
 
     @property
     def eligible_from_s(self) -> float:

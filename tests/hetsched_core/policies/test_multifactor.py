@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.policies.multifactor import Ranking, Weights
 from hetsched_core.types import JobView
-from hetsched_core.types.site import Association
+from hetsched_core.types.site import Association, ShareTree, Site
 from tests.hetsched_core.policies.worlds import with_job
 from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
 
@@ -76,9 +76,17 @@ def test_priorities_are_whole_numbers_and_ties_go_by_submission() -> None:
     snapshot = snapshot_of(cluster_of(n0=("a100", 8)), [])
     by_age = ranking(Weights(10, 0, 0, 0), at_s=DAY_S)
     first, second = job("b"), job("a", submit_s=60.0)
-    assert by_age(first, snapshot)[0] == by_age(second, snapshot)[0] == -1
+    assert by_age(first, snapshot)[:2] == by_age(second, snapshot)[:2] == (0, -1)
     assert by_age(first, snapshot) < by_age(second, snapshot)
     # Without weights all tie.
     views = [job("c", submit_s=5.0, gpus=8), job("b", submit_s=5.0), job("a", submit_s=9.0)]
     ordered = sorted(views, key=lambda each: ranking()(each, snapshot))
     assert [each.id for each in ordered] == ["b", "c", "a"]
+
+
+def test_a_higher_tier_goes_before_any_priority_where_the_site_has_a_word() -> None:
+    bare = snapshot_of(cluster_of(n0=("a100", 8)), [])
+    low, high = job("low", gpus=8), job("high", tier=2, submit_s=9.0)
+    for snapshot, first in ((bare, low), (replace(bare, site=Site(ShareTree())), high)):
+        found = min((low, high), key=lambda each: BY_SIZE(each, snapshot))
+        assert found is first
