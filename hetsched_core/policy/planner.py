@@ -127,7 +127,8 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
     jobs of higher tiers that have come since.
     """
     snapshot, model = within_limits(snapshot), policy.info.model
-    gangs = model is ExecutionModel.GANG
+    # A baseline that cannot run live stops what it stops by itself.
+    gangs = model is ExecutionModel.GANG and policy.info.live
     asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
     known = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN
     between = gangs and known and not asked

@@ -108,7 +108,7 @@ class DecisionWriter:
         self._entries: dict[str, tuple[Entry, str]] = {}
         self._tables: dict[str, tuple[SpeedTable, str]] = {}
         self._cluster: tuple[Cluster | None, str] = (None, "")
-        self._tree: tuple[ShareTree | None, str] = (None, "")
+        self._tree: tuple[ShareTree | None, str] = (None, "null")
 
     def write(self, snapshot: Snapshot, plan: Plan) -> str:
         """Return the record: JSON, the snapshot in it compressed."""
@@ -280,7 +280,9 @@ def _summary(snapshot: Snapshot, plan: Plan) -> dict[str, object]:
     }
 
 
-def _tree_to_json(tree: ShareTree) -> dict[str, object]:
+def _tree_to_json(tree: ShareTree | None) -> dict[str, object] | None:
+    if tree is None:
+        return None
     return {
         "shares": [[*who, shares] for who, shares in tree.shares.items()],
         "parents": dict(tree.parents),
@@ -291,7 +293,8 @@ def _site(whole: dict[str, Any]) -> Site:
     """Read what the site says of a snapshot; one of before it said anything has none."""
     tree = whole["tree"]
     return Site(
-        ShareTree(
+        tree
+        and ShareTree(
             {(account, user): shares for account, user, shares in tree["shares"]}, tree["parents"]
         ),
         Map({(account, user): amount for account, user, amount in whole["used"]}),

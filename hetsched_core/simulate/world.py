@@ -52,7 +52,7 @@ from hetsched_core.types import (
     closed_to,
 )
 from hetsched_core.types.making import maker
-from hetsched_core.types.site import Association, Site, association_of
+from hetsched_core.types.site import Association, Site, SiteSettings, association_of
 
 _make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
@@ -211,8 +211,7 @@ class World:
             for active in self.active.values():
                 self._count(active, served)
             self._ledger = self._ledger.at(self.now, served, site.half_life_s)
-            # What all GPUs give in all the past, decayed.
-            whole = max(1, self.cluster.gpus) * site.half_life_s / math.log(2.0)
+            whole = self._whole_past(site)
             used: Map[Association, float] = Map(
                 {user: gpu_s / whole for user, gpu_s in self._ledger.used.items()}
             )
@@ -220,15 +219,27 @@ class World:
         return self._site
 
     def remember(self, used: Map[Association, float]) -> None:
-        """Begin with what users had used until now, the jobs that are active included."""
+        """Begin with what users had used until now, the jobs that are active included.
+
+        Args:
+            used: as in a site (`Site.used`).
+        """
+        site = self.settings.site
+        if site is None:
+            return
+        whole = self._whole_past(site)
         # Who has no job now is kept by what it has been served: nothing, from here on.
         self._served = dict.fromkeys(used, 0.0)
         served = dict(self._served)
         for active in self.active.values():
             self._count(active, served)
-        self._ledger = Ledger(self.now, served, used)
-        if (site := self.settings.site) is not None:
-            self._site = Site(site.tree, used, site.limits)
+        past: Map[Association, float] = Map({user: part * whole for user, part in used.items()})
+        self._ledger = Ledger(self.now, served, past)
+        self._site = Site(site.tree, used, site.limits)
+
+    def _whole_past(self, site: SiteSettings) -> float:
+        """GPU seconds that all GPUs give in all the past, decayed."""
+        return max(1, self.cluster.gpus) * site.half_life_s / math.log(2.0)
 
     def _count(self, active: Active, served: dict[Association, float]) -> None:
         user = association_of(active.job)

@@ -113,6 +113,7 @@ def test_the_word_of_the_site_is_kept_and_its_tree_is_encoded_once(
     writer = DecisionWriter(make_policy("fifo"))
     found = read_decision(writer.write(snapshot, plan)).snapshot
     assert found.site is not None
+    assert found.site.tree is not None
     assert (found.site.tree.shares, found.site.tree.parents) == (tree.shares, tree.parents)
     assert (found.site.used, found.site.limits) == (used, limits)
     assert found.jobs == snapshot.jobs

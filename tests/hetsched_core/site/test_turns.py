@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -110,8 +111,9 @@ def test_what_runs_and_stays_is_counted_first() -> None:
 def naive(site: Site, gpus: int, views: list[JobView]) -> list[str]:
     """Pick one job after the other, working everything out anew for each (twin)."""
     users = sorted({association_of(each.job) for each in views})
+    assert site.tree is not None
     tree = site.tree.with_users(users)
-    total: Counter[Association] = Counter()
+    total: dict[Association, float] = defaultdict(float)
     for user, used in site.used.items():
         for step in (("root", ""), *tree.path(user)):
             total[step] += used
@@ -131,7 +133,7 @@ def next_of(
     step: Association,
     waiting: list[JobView],
     given: Counter[Association],
-    total: Counter[Association],
+    total: Mapping[Association, float],
     due: float,
 ) -> JobView:
     """Return the job of an account or user that is served next (twin)."""
@@ -145,8 +147,9 @@ def next_of(
         if mine:
             share = shares[each] / sum(shares.values())
             head = next_of(tree, each, mine, given, total, due * share)
+            busy = min(1.0, total["root", ""])
             part = total[each] / total[step] if total[step] else 0.0
-            mass = 10.0 * part * due + given[each] + head.job.requirements.lower_median / 2
+            mass = 10.0 * busy * part * due + given[each] + head.job.requirements.lower_median / 2
             key = (mass / share, waiting.index(head))
             if best is None or key < best[0]:
                 best = (key, head)

@@ -97,6 +97,7 @@ def test_shares_reach_the_settings() -> None:
     _, settings = under(text, job())
     assert settings is not None
     assert (settings.half_life_s, settings.period_s) == (86_400.0, 60.0)
+    assert settings.tree is not None
     assert settings.tree.shares == {("physics", ""): 3, ("physics", "alice"): 2}
 
 
