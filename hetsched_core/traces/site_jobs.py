@@ -61,7 +61,9 @@ def under_site(workload: Workload, file: ClusterFile) -> tuple[Workload, SiteSet
     )
     shares = tables.shares or ShareSettings()
     limits = {name: bound.limit for name, bound in rules.limits.items()}
-    return found, SiteSettings(tables.tree(), limits, shares.half_life, shares.period)
+    # Limits and tiers alone give nobody shares.
+    tree = tables.tree() if tables.shares or tables.accounts else None
+    return found, SiteSettings(tree, limits, shares.half_life, shares.period)
 
 
 def _rank(word: _Word, job: Job) -> tuple[int, int, int]:

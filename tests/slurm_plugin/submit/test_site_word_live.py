@@ -1,0 +1,107 @@
+"""Shares, QOS and limits over several jobs, as a real slurmctld keeps them, in what is placed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from hetsched_core.types import ReasonCode, Waiting
+from slurm_plugin.backend import Enter, SlurmBackend, open_backend
+from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from tests.slurm_plugin.clusters import under_limits
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.jobs import end_all, running
+from tests.slurm_plugin.submit.asking import sbatch
+
+pytestmark = pytest.mark.slurm
+
+ONE = ("--gpus=1", "--wrap=sleep 600")
+
+
+@pytest.fixture(scope="module")
+def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
+    """Two nodes of 12 GPUs, accounts with shares of 3 and 1, a QOS that goes first, and limits."""
+    del testbed
+    tell = (
+        "add account big fairshare=3",
+        "add account small fairshare=1",
+        "add user root account=big,small",
+        "add qos high Priority=1000",
+        "add qos capped GrpTRES=gres/gpu=3",
+        "add qos few MaxJobsPerUser=2",
+        "modify user root set qos=normal,high,capped,few",
+    )
+    with under_limits(installation, fake_nodes(2), *tell) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def asked(shared: Testbed) -> Iterator[SlurmBackend]:
+    """Slurm's commands, which ask the cluster that the environment names; jobs are gone after."""
+    yield open_backend("commands")
+    end_all(shared)
+
+
+def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    site = asked.site()
+    assert site.shares is not None
+    assert site.shares.tree is not None
+    assert (site.shares.tree.shares["big", ""], site.shares.tree.shares["small", ""]) == (3, 1)
+    daemon = daemon_of(asked)
+    # All jobs of one account are submitted before those of the other.
+    jobs = [
+        sbatch(shared, f"--account={account}", *ONE)
+        for account in ("small", "big")
+        for _ in range(12)
+    ]
+
+    def held() -> Counter[str]:
+        state = asked.read().jobs
+        return Counter(state[job].account for job in jobs if running(state[job]))
+
+    drive(daemon, lambda: held().total() == 12, 60)
+    assert held() == {"big": 9, "small": 3}
+
+
+def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Testbed) -> None:
+    daemon = daemon_of(asked)
+    normal = [sbatch(shared, "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(4)]
+    high = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
+
+    def are_running() -> list[str]:
+        state = asked.read().jobs
+        return [job for job in (*normal, *high) if running(state[job])]
+
+    drive(daemon, lambda: len(are_running()) == 3, 60)
+    assert are_running() == [normal[0], *high]
+
+
+@pytest.mark.parametrize(
+    ("qos", "limit", "most"),
+    [("capped", "QOS capped: GrpTRES, of 3 GPUs", 3), ("few", "of user root, of 2 jobs", 2)],
+)
+def test_nothing_is_placed_beyond_a_limit_and_others_have_the_gpus(
+    asked: SlurmBackend, shared: Testbed, qos: str, limit: str, most: int
+) -> None:
+    daemon = daemon_of(asked)
+    under = [sbatch(shared, f"--qos={qos}", *ONE) for _ in range(5)]
+    others = [sbatch(shared, *ONE) for _ in range(12 - most)]
+
+    def hold(jobs: list[str]) -> list[str]:
+        state = asked.read().jobs
+        return [job for job in jobs if running(state[job])]
+
+    reports = drive(daemon, lambda: len(hold(others)) + len(hold(under)) == 12, 60)
+    assert hold(under) == under[:most]
+    entered = {
+        change.job for report in reports for change in report.changes if isinstance(change, Enter)
+    }
+    assert entered == {*under[:most], *others}
+    entry = daemon.plan.entries[under[-1]]
+    assert isinstance(entry, Waiting)
+    assert (entry.reason.code, entry.reason.behind) == (ReasonCode.QUOTA, tuple(under[:most]))
+    assert entry.reason.detail.endswith(limit)
