@@ -16,10 +16,16 @@ from hetsched_core.throughput import match_gpu
 from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import partition_is_closed
+from slurm_plugin.daemon.slurm_reasons import keeps_back, partition_is_closed
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
+
+_PROBE_S = 10.0
+"""How often one of the jobs under a limit is tried, of which Slurm says that they have met it."""
+
+_LOOKED_AT_S = 5.0
+"""How long after a placement Slurm's word of a job may be from before it."""
 
 BEYOND = (
     "it asks for no GPUs, and for more cores or memory than its nodes have beside what idle GPUs "
@@ -73,6 +79,8 @@ class CpuJobs:
         self.beyond: set[str] = set()
         self._placed: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
+        # Whose jobs have met a limit: when one of them is tried again.
+        self._limited: dict[tuple[str, str, str], float] = {}
 
     def changes(
         self,
@@ -109,6 +117,7 @@ class CpuJobs:
         there = {each.job.id for each in waiting}
         self._placed = {job: since_s for job, since_s in self._placed.items() if job in there}
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
+        self._limited = {peers: s for peers, s in self._limited.items() if s > now}
         for each in waiting:
             job = each.job
             if job.held_by_slurm:
@@ -117,6 +126,12 @@ class CpuJobs:
             if not job.entered:
                 if each.request.placed(job):
                     yield each.leave
+                continue
+            met = keeps_back(job.reason)
+            if met and now - self._placed.get(job.id, now) > _LOOKED_AT_S:
+                # It takes nothing of the node, nor would its like.
+                self._limited[_peers(job)] = now + _PROBE_S
+                yield each.leave
                 continue
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
@@ -133,6 +148,10 @@ class CpuJobs:
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
+            if keeps_back(job.reason):
+                if _peers(job) in self._limited:
+                    continue
+                self._limited[_peers(job)] = now + _PROBE_S
             share, many = _share(job), _nodes(job)
             kind = share, many, where
             if kind in full:
@@ -240,6 +259,11 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
         and not each.job.reason.startswith("Dependency")
     ]
     return sorted(free, key=lambda each: (-each.job.priority, each.job.submit_s, each.job.id))
+
+
+def _peers(job: SlurmJob) -> tuple[str, str, str]:
+    """Return with whose jobs one comes under the same limits."""
+    return job.user, job.account, job.qos
 
 
 def _room(view: NodeView, needs: tuple[float, float]) -> _Room:

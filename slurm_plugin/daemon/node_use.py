@@ -38,17 +38,12 @@ _NOTHING = Use()
 
 
 def used_by(managed: Iterable[ManagedJob]) -> Mapping[str, Use]:
-    """Return what Slurm counts as in use by our jobs, by node: those that have begun.
-
-    No more memory than plans count for a job: what a node has given it beyond (`--mem=0`) is in use
-    by nobody that a plan could move there.
-    """
+    """Return what Slurm counts as in use by our jobs, by node: those that have begun."""
     found: dict[str, Use] = defaultdict(Use)
     for known in managed:
         if known.run is not None and known.slurm.state is not JobState.PENDING:
             for name, gpus in known.run.configuration:
-                cpus, memory_mb = known.share.get(name, (0.0, 0.0))
-                found[name].add(gpus, cpus, min(memory_mb, gpus * known.whole.memory_mb_per_gpu))
+                found[name].add(gpus, *known.share.get(name, (0.0, 0.0)))
     return found
 
 

@@ -322,6 +322,8 @@ def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: 
         math.ceil(asked.memory_mb_per_node * own.least_nodes / gpus)
         or asked.memory_mb_per_cpu * cpus
         or asked.memory_mb_per_gpu
+        # What Slurm takes for it all the same: a whole node's (`--mem=0`), or the site's default.
+        or math.ceil(own.memory_mb / gpus)
     )
     return Request(
         key=key,

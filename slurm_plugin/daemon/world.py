@@ -680,13 +680,7 @@ class LiveWorld:
                 known.settle(now, cluster)
                 self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
-        begins_s = min((run.since_s for run in holds if run.begun), default=None)
-        if begins_s is not None and not seen.members and not any(run.begun for run in held):
-            # It has begun since the last look, and waited until then. When the last element of a
-            # gang began is not told.
-            known.settle(min(now, max(known.observed_s, begins_s)), cluster)
-        else:
-            known.settle(now, cluster, seen.end_s)
+        known.settle(now, cluster, seen.end_s)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
         # There is nothing to plan anew before it has freed its GPUs, which is an end.
         ends = seen.over and was.state is JobState.RUNNING
@@ -702,8 +696,7 @@ class LiveWorld:
         if held or holds or seen.copies or not reread:
             self._describe(known, seen)
         if known.first_start_s is None:
-            known.first_start_s = begins_s
-        known.settle(now, cluster, seen.end_s)
+            known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         if seen.id not in self.jobs:
             known.go_on(self.requests.service(seen), now, cluster)
         if (service := known.service(cluster)) is not None:

@@ -216,6 +216,21 @@ def test_one_that_slurm_does_not_start_gives_its_place_back_for_a_minute(
         assert took_s == pytest.approx(after_s, abs=2)
 
 
+def test_those_under_a_limit_that_is_met_take_no_room_and_one_is_tried_now_and_then() -> None:
+    met = "QOSMaxJobsPerUserLimit"
+    under = [cpu_job(number, 20, priority=9, user="ann", reason=met) for number in (1, 2, 3)]
+    other = cpu_job(4, 20)
+    site = Site(*under, other, nodes=TWO)
+    # The first one is tried, beside it there is room for the other.
+    assert places(site.cycle()) == {"1": ("n0",), "4": ("n1",)}
+    tried = replace(placed(under[0], "n0"), reason=met)
+    # Slurm's word may be of before; a moment later it is not.
+    assert named(site.see(tried, *under[1:], seconds=3)) == []
+    assert named(site.see(tried, *under[1:], seconds=3)) == [("Leave", "1")]
+    assert places(site.see(*under, other, seconds=4)) == {"4": ("n0",)}
+    assert places(site.see(*under, seconds=7)) == {"1": ("n0",)}
+
+
 def test_one_that_slurm_refuses_is_not_asked_for_in_every_cycle_and_lets_others_pass() -> None:
     site = Site(cpu_job(1, 20, priority=9), cpu_job(2, 20))
     site.backend.errors = [RefusedError("no")]

@@ -112,7 +112,7 @@ def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
     bench.cycle(run, job(2))
     bench.cycle(run, job(2), seconds=300)
     bench.cycle(job(2))
-    assert events(bench, "1") == [CAME, PLANNED, RUNS, ("left", "after 0.336 GPU hours")]
+    assert events(bench, "1") == [CAME, PLANNED, RUNS, ("left", "after 0.334 GPU hours")]
     waits = ("waits", "not yet: too few GPUs are free where it fits")
     assert events(bench, "2")[:2] == [CAME, waits]
     (ended,) = bench.store.jobs("1")
@@ -347,7 +347,7 @@ def test_a_job_has_waited_until_slurm_starts_it_and_has_had_what_came_after(benc
     bench.cycle(run)
     bench.cycle(run, seconds=300)
     (row,) = bench.ask("queue")["jobs"]
-    assert (row["state"], row["ran_s"], row["waited_s"]) == ("R", 301.0, before_s + 25.0)
+    assert (row["state"], row["ran_s"], row["waited_s"]) == ("R", 301.0, before_s + 26.0)
     bench.cycle()
     assert events(bench, "1")[2:4] == [("placed", "n0:4"), RUNS]
     assert bench.store.jobs("1")[0].first_start_s == run.start_s

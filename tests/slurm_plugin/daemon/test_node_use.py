@@ -43,12 +43,13 @@ def test_what_running_jobs_of_ours_hold_is_not_taken_for_somebody_else_s() -> No
     assert foreign(site) == (3, 24.0, 48000.0)
 
 
-def test_memory_that_slurm_gave_a_job_beyond_what_it_asked_for_is_no_plan_s_to_give() -> None:
-    # `--mem=0`: all of the node, while its set asks for none.
-    runs = running(replace(WAITING, memory_mb=64000), "n0", since_s=950.0)
-    site = Site(runs, nodes=(replace(node("n0", used=1), memory_used_mb=64000),))
-    site.cycle()
-    assert foreign(site)[2] == 64000.0
+def test_a_job_with_a_set_is_placed_where_the_memory_is_that_slurm_takes_for_it() -> None:
+    # `--mem=0`: all of a node, which its set does not say.
+    whole = replace(WAITING, memory_mb=64000)
+    full = replace(node("n0"), memory_used_mb=64000)
+    site = Site(whole, nodes=(full, node("n1")))
+    assert places(site.cycle()) == {"1": ("n1",)}
+    assert places(Site(whole, nodes=(full,)).cycle()) == {}
 
 
 def test_what_ended_after_the_nodes_were_read_is_not_taken_for_somebody_else_s() -> None:
