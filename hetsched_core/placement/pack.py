@@ -128,7 +128,7 @@ def pack(
     replan: Replan,
     fit: Fit = fastest_fit,
 ) -> Plan:
-    """Return the plan that serves the jobs in this order.
+    """Return the plan that serves the jobs in this order, users by turns where they have shares.
 
     Args:
         snapshot: the state to plan for.
@@ -137,6 +137,18 @@ def pack(
         replan: when to plan again.
         fit: where a job goes.
     """
+    turns = in_turn(snapshot, list(order), running_stay=packing is not Packing.PREEMPT)
+    return pack_as_ordered(snapshot, turns, packing, replan, fit)
+
+
+def pack_as_ordered(
+    snapshot: Snapshot,
+    order: Iterable[JobView],
+    packing: Packing,
+    replan: Replan,
+    fit: Fit = fastest_fit,
+) -> Plan:
+    """Return the plan that serves the jobs in just this order, as `pack` does otherwise."""
     return _Packer(snapshot, packing, fit).pack(list(order), replan)
 
 
@@ -147,8 +159,8 @@ def pack_rounds(snapshot: Snapshot, key: Callable[[JobView], Any]) -> Plan:
         snapshot: the state to plan for.
         key: what jobs are ordered by.
     """
+    order = sorted(snapshot.jobs.values(), key=key)
     starts = Trigger.ROUND in snapshot.triggers
-    order = in_turn(snapshot, sorted(snapshot.jobs.values(), key=key), running_stay=not starts)
     return pack(snapshot, order, Packing.PREEMPT if starts else Packing.FILL, EACH_ROUND)
 
 

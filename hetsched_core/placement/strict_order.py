@@ -18,9 +18,15 @@ from immutables import Map
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import Fit, Packing, fastest_fit, not_barred, pack
+from hetsched_core.placement.pack import (
+    Fit,
+    Packing,
+    fastest_fit,
+    not_barred,
+    pack,
+    pack_as_ordered,
+)
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
-from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -93,7 +99,7 @@ class StrictOrder:
         """
         if snapshot.site is not None:
             self._last = None
-            order = in_turn(snapshot, self._in_order(snapshot), running_stay=True)
+            order = self._in_order(snapshot)
             return pack(snapshot, order, Packing.STRICT_ORDER, replan, self.fit)
         return self.conclude(snapshot, self.serve(snapshot), replan)
 
@@ -196,7 +202,7 @@ class StrictOrder:
     def _afresh(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Serve by looking at every job, and remember how things stand."""
         order = self._in_order(snapshot)
-        plan = pack(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
+        plan = pack_as_ordered(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
         self.ways, self.waiting = {}, {}

@@ -10,7 +10,6 @@ from immutables import Map
 
 from hetsched_core.placement import Packing, pack
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.site import in_turn
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -39,8 +38,7 @@ class Sound:
     info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever fits", paper="")
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        order = in_turn(snapshot, snapshot.by_submission(), running_stay=True)
-        return pack(snapshot, order, Packing.FILL, Replan())
+        return pack(snapshot, snapshot.by_submission(), Packing.FILL, Replan())
 
 
 def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
