@@ -80,16 +80,25 @@ def test_a_limit_that_is_not_known_binds_no_job_and_held_jobs_take_nothing() -> 
 
 
 @pytest.mark.parametrize(
-    ("entries", "broken"),
+    ("limits", "entries", "broken"),
     [
-        ({"a": placed(n0=4), "b": placed(n1=4)}, "8 GPUs under gpus, which allows 6"),
-        ({"a": placed(n0=4), "b": Waiting(Reason(ReasonCode.QUOTA))}, None),
+        (
+            LIMITS,
+            {"a": placed(n0=4), "b": placed(n1=4)},
+            "8 GPUs under gpus, which allows 6",
+        ),
+        (LIMITS, {"a": placed(n0=4), "b": Waiting(Reason(ReasonCode.QUOTA))}, None),
+        (
+            {"gpus": Limit(jobs=1)},
+            {"a": placed(n0=4), "b": placed(n1=4)},
+            "2 jobs under gpus, which allows 1",
+        ),
     ],
 )
 def test_a_plan_that_starts_more_than_a_limit_allows_is_invalid(
-    entries: dict[str, Placed], broken: str | None
+    limits: dict[str, Limit], entries: dict[str, Placed], broken: str | None
 ) -> None:
-    state = snapshot(job("a", 4, under="gpus"), job("b", 4, under="gpus"))
+    state = snapshot(job("a", 4, under="gpus"), job("b", 4, under="gpus"), limits=limits)
     found = check_plan(state, plan_of(entries), ExecutionModel.GANG)
     assert [each.detail for each in found] == ([broken] if broken else [])
 

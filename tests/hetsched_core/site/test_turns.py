@@ -108,6 +108,24 @@ def test_what_runs_and_stays_is_counted_first() -> None:
     assert names(in_turn(snapshot(views), views, running_stay=False)) == "a0 b1 a1 a2 a3 b0"
 
 
+def test_what_holds_gpus_and_is_not_asked_about_has_its_part_of_what_is_due() -> None:
+    runs = replace(job("r", "B", gpus=8), runs=(held(on(n0=8)),))
+    waiting = [job(f"{account}{at}", account.upper()) for account in "ba" for at in range(8)]
+    state = snapshot([runs, *waiting])
+    # B holds twice what is due to it: the eight GPUs that are left are A's.
+    first, second, *_ = portions(state, waiting)
+    assert {each.job.account for each in first} == {"A"}
+    assert len(first) == 8
+    assert {each.job.account for each in second} == {"B"}
+    # Without shares there is one portion.
+    assert portions(snapshot([runs, *waiting], Site()), waiting) == [waiting]
+
+
+def test_each_portion_asks_for_twice_as_many_gpus_as_the_one_before() -> None:
+    views = [job(f"{account}{at:03d}", account) for at in range(60) for account in "AB"]
+    assert [len(portion) for portion in portions(snapshot(views), views)] == [16, 32, 64, 8]
+
+
 def naive(site: Site, gpus: int, views: list[JobView]) -> list[str]:
     """Pick one job after the other, working everything out anew for each (twin)."""
     users = sorted({association_of(each.job) for each in views})
