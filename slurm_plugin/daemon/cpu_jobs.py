@@ -145,6 +145,8 @@ class CpuJobs:
                 yield each.leave
         # What there is no room for, and whether idle GPUs would keep it from ever starting.
         full: dict[tuple[object, ...], bool] = {}
+        # For which sets of nodes a job keeps what there is.
+        keepers: set[frozenset[str] | None] = set()
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
@@ -184,9 +186,12 @@ class CpuJobs:
                 full[kind] = beyond
                 if beyond:
                     self.beyond.add(job.id)
-            if len(chosen) < many:
+            if len(chosen) < many or (not fits and where in keepers):
                 continue
-            # One for which there is no room keeps what there is, so that its turn comes.
+            # The first for which there is no room keeps what there is, so that its turn comes. Did
+            # all do so, a few large ones would close every node to small ones.
+            if not fits:
+                keepers.add(where)
             for name in chosen:
                 _take(rooms[name], *share)
                 _take(all_of[name], *share)

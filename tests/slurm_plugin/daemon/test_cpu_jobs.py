@@ -149,6 +149,13 @@ def test_one_job_of_a_kind_keeps_a_node_and_smaller_ones_pass_on_the_others() ->
     assert sorted(there.values()) == [("n1",), ("n1",), ("n2",), ("n2",)]
 
 
+def test_of_large_jobs_unlike_each_other_the_first_keeps_a_node_and_small_ones_pass() -> None:
+    # A job on each node leaves 12 CPUs, which do for none of the large ones.
+    busy = tuple(replace(each, cpus_used=20) for each in TWO)
+    large = [cpu_job(number, 20 + number, priority=9) for number in (1, 2, 3)]
+    assert places(Site(*large, cpu_job(4, 2), nodes=busy).cycle()) == {"4": ("n1",)}
+
+
 @pytest.mark.parametrize("policy", ["fifo", "las", "hops"])
 def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: str) -> None:
     large, small = cpu_job(1, 30, priority=9), cpu_job(2, 4)
