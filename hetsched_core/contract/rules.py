@@ -33,7 +33,7 @@ SHARES = {"three": 3, "one": 1}
 """Account -> shares."""
 
 _TOLERANCE = 0.1
-_HALF_LIFE_S, _END_S = 3600.0, 3 * 3600.0
+_HALF_LIFE_S, _END_S = 3600.0, 2.5 * 3600.0
 _ROUND_S, _RESTART_S, _GRACE_S = 300.0, 10.0, 10.0
 
 _AT_MOST = {"GPUs of three": Limit(gpus=5), "jobs of one": Limit(jobs=2)}
@@ -118,7 +118,8 @@ def tiers_stop(trial: Trial) -> Iterator[str]:
 
 
 def _judged(trial: Trial) -> bool:
-    return trial.policy.info.live
+    info = trial.policy.info
+    return info.live and info.model is not ExecutionModel.TASKS
 
 
 def _vacated_s(run: RunRecord) -> float:

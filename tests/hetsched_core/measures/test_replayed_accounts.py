@@ -59,7 +59,7 @@ def test_a_policy_that_honours_shares_is_nearer_to_what_is_due_than_one_that_is_
     None
 ):
     told, untold = (
-        replayed(SimulationSettings(site=SiteSettings(TREE))),
+        replayed(SimulationSettings(site=SiteSettings(TREE, half_life_s=3 * 3600.0))),
         replayed(SimulationSettings()),
     )
 
