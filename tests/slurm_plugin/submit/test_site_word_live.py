@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from hetsched_core.types import ReasonCode, Waiting
-from slurm_plugin.backend import Enter, SlurmBackend, open_backend
+from slurm_plugin.backend import Enter, JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.clusters import under_limits
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
-from tests.slurm_plugin.jobs import end_all, running
-from tests.slurm_plugin.submit.asking import sbatch
+from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
+from tests.slurm_plugin.jobs import end_all, pending, running
+from tests.slurm_plugin.submit.asking import sbatch, shown
 
 pytestmark = pytest.mark.slurm
 
@@ -80,6 +81,29 @@ def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Test
     assert are_running() == [normal[0], *high]
 
 
+def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_within_seconds(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked)
+    saves = ("--gpu-set=1", "--can-checkpoint", "--wrap=sleep 600")
+    scavengers = [sbatch(shared, *saves) for _ in range(14)]
+
+    def run(jobs: list[str]) -> list[str]:
+        state = asked.read().jobs
+        return [job for job in jobs if running(state[job])]
+
+    drive(daemon, lambda: len(run(scavengers)) == 12, 60)
+    burst = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
+    begun_s = time.monotonic()
+    drive(daemon, lambda: run(burst) == burst, 60)
+    # Told to save their state, they end at once here; Slurm starts jobs every few seconds.
+    assert time.monotonic() - begun_s < SETTINGS.grace_s + 10
+    state = asked.read().jobs
+    assert len(run(scavengers)) == 4
+    # Nothing is lost: the others wait again, or have never run.
+    assert all(running(state[job]) or pending(state[job]) for job in scavengers)
+
+
 @pytest.mark.parametrize(
     ("qos", "limit", "most"),
     [("capped", "QOS capped: GrpTRES, of 3 GPUs", 3), ("few", "of user root, of 2 jobs", 2)],
@@ -105,3 +129,18 @@ def test_nothing_is_placed_beyond_a_limit_and_others_have_the_gpus(
     assert isinstance(entry, Waiting)
     assert (entry.reason.code, entry.reason.behind) == (ReasonCode.QUOTA, tuple(under[:most]))
     assert entry.reason.detail.endswith(limit)
+
+
+def test_a_job_with_a_deadline_and_a_least_time_has_its_whole_time_limit(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked)
+    job = sbatch(shared, "--deadline=now+2hours", "--time=30", "--time-min=5", *ONE)
+    drive(daemon, lambda: running(asked.read().jobs[job]), 60)
+    assert shown(shared, job)["TimeLimit"] == "00:30:00"
+    # What cannot end in time any more Slurm cancels, placed or not.
+    others = [sbatch(shared, *ONE) for _ in range(11)]
+    drive(daemon, lambda: all(running(asked.read().jobs[each]) for each in others), 60)
+    late = sbatch(shared, "--deadline=now+65seconds", "--time=1", *ONE)
+    drive(daemon, lambda: asked.read().jobs[late].state is JobState.ENDED, 60)
+    assert shown(shared, late)["JobState"] == "DEADLINE"
