@@ -169,11 +169,13 @@ class CpuJobs:
                 continue
             # Backfill: what has ended before a job can start that keeps a node is in no one's way.
             passing = {name for name in before if ends_s <= until_s[name]}
-            there = {**rooms, **{name: before[name] for name in passing}} if passing else rooms
+            open_to_it = {**rooms, **{name: before[name] for name in passing}} if passing else rooms
             may = [name for name in rooms if where is None or name in where]
-            could = [name for name in may if there[name].fits(*share) or empty[name].fits(*share)]
+            could = [
+                name for name in may if open_to_it[name].fits(*share) or empty[name].fits(*share)
+            ]
             beyond = len(could) < many <= sum(whole[name].fits(*share) for name in may)
-            left = all_of if beyond else there
+            left = all_of if beyond else open_to_it
             if beyond:
                 could = [
                     name
@@ -184,7 +186,7 @@ class CpuJobs:
             could.sort(
                 key=lambda name: (
                     not left[name].fits(*share),
-                    there[name].lacks(*share),
+                    open_to_it[name].lacks(*share),
                     match_gpu(nodes[name].node.gpu_type).spec.single_tflops,
                     name,
                 )
