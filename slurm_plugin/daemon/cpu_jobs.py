@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -85,6 +85,7 @@ class CpuJobs:
     def changes(
         self,
         waiting: Collection[CpuJob],
+        others: Iterable[SlurmJob],
         nodes: Mapping[str, NodeView],
         needs: tuple[float, float],
         kept: Collection[str],
@@ -98,6 +99,7 @@ class CpuJobs:
 
         Args:
             waiting: jobs without GPUs that wait.
+            others: all jobs as Slurm shows them; of those that run it is asked when they end.
             nodes: the managed nodes.
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
             kept: nodes that are kept free of more of them.
@@ -145,8 +147,11 @@ class CpuJobs:
                 yield each.leave
         # What there is no room for, and whether idle GPUs would keep it from ever starting.
         full: dict[tuple[object, ...], bool] = {}
-        # For which sets of nodes a job keeps what there is.
+        # For which sets of nodes a job keeps what there is, what was there before, and until when
+        # that job could not start anyway.
         keepers: set[frozenset[str] | None] = set()
+        before: dict[str, _Room] = {}
+        until_s: dict[str, float] = {}
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
@@ -155,16 +160,22 @@ class CpuJobs:
                     continue
                 self._limited[_peers(job)] = now + _PROBE_S
             share, many = _share(job), _nodes(job)
-            kind = share, many, where
+            ends_s = now + (math.inf if job.time_limit_s is None else job.time_limit_s)
+            kind = share, many, where, ends_s if before else 0.0
             if kind in full:
                 # Its turn comes after that of its like, which keeps what there is.
                 if full[kind]:
                     self.beyond.add(job.id)
                 continue
+            # Backfill: what has ended before a job can start that keeps a node is in no one's way.
+            passing = {name for name in before if ends_s <= until_s[name]}
+            open_to_it = {**rooms, **{name: before[name] for name in passing}} if passing else rooms
             may = [name for name in rooms if where is None or name in where]
-            could = [name for name in may if rooms[name].fits(*share) or empty[name].fits(*share)]
+            could = [
+                name for name in may if open_to_it[name].fits(*share) or empty[name].fits(*share)
+            ]
             beyond = len(could) < many <= sum(whole[name].fits(*share) for name in may)
-            left = all_of if beyond else rooms
+            left = all_of if beyond else open_to_it
             if beyond:
                 could = [
                     name
@@ -175,7 +186,7 @@ class CpuJobs:
             could.sort(
                 key=lambda name: (
                     not left[name].fits(*share),
-                    rooms[name].lacks(*share),
+                    open_to_it[name].lacks(*share),
                     match_gpu(nodes[name].node.gpu_type).spec.single_tflops,
                     name,
                 )
@@ -192,9 +203,15 @@ class CpuJobs:
             # all do so, a few large ones would close every node to small ones.
             if not fits:
                 keepers.add(where)
+                free_s = [_room_at(left[name], share, _ends(others, name, now)) for name in chosen]
+                at_s = max(free_s)
+                for name in chosen:
+                    before.setdefault(name, replace(rooms[name]))
+                    until_s[name] = min(until_s.get(name, math.inf), at_s)
             for name in chosen:
                 _take(rooms[name], *share)
                 _take(all_of[name], *share)
+                _take(before.get(name) if fits else None, *share)
             if fits:
                 first = partitions_for(job, chosen)
                 self._placed[job.id] = now
@@ -283,9 +300,34 @@ def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
     )
 
 
+def _ends(jobs: Iterable[SlurmJob], node: str, now: float) -> list[tuple[float, float, float]]:
+    """Return when jobs on a node end at the latest, and the CPUs and MiB that they leave then."""
+    return sorted(
+        (max(now, job.start_s + job.time_limit_s), *_share(job))
+        for job in jobs
+        if job.state is JobState.RUNNING
+        and node in job.nodes
+        and job.start_s is not None
+        and job.time_limit_s is not None
+    )
+
+
+def _room_at(
+    room: _Room, share: tuple[float, float], ends: Iterable[tuple[float, float, float]]
+) -> float:
+    """Return from when on there is room for a share; -inf, any moment, where nothing tells."""
+    room, at_s = replace(room), -math.inf
+    for end_s, cpus, memory_mb in ends:
+        if room.fits(*share):
+            break
+        _take(room, -cpus, -memory_mb)
+        at_s = end_s
+    return at_s if room.fits(*share) else -math.inf
+
+
 def _share(job: SlurmJob) -> tuple[float, float]:
     """Return the CPUs and MiB that a job needs on each of its nodes."""
-    nodes = len(job.pinned) or _nodes(job)
+    nodes = len(job.nodes or job.pinned) or _nodes(job)
     return job.cpus / nodes, job.memory_mb / nodes
 
 

@@ -449,6 +449,7 @@ class Daemon:
         changes = tuple(
             self._cpu_jobs.changes(
                 world.without_gpus,
+                self._state.jobs.values() if self._state else (),
                 world.nodes,
                 needs,
                 kept,

@@ -149,6 +149,21 @@ def test_one_job_of_a_kind_keeps_a_node_and_smaller_ones_pass_on_the_others() ->
     assert sorted(there.values()) == [("n1",), ("n1",), ("n2",), ("n2",)]
 
 
+def test_what_ends_before_the_first_one_could_start_passes_on_the_node_that_that_keeps() -> None:
+    # A job that ends in 100 s at the latest leaves 12 CPUs of the only node.
+    runs = running(replace(cpu_job(9, 20), time_limit_s=100.0), "n0", gpus=0)
+    busy = (replace(node("n0"), cpus_used=20),)
+    first = cpu_job(1, 28, priority=9)
+
+    def passes(limit_s: float | None) -> bool:
+        small = cpu_job(2, 2, time_limit_s=limit_s)
+        return "2" in places(Site(runs, first, small, nodes=busy).cycle())
+
+    assert passes(100.0)
+    assert not passes(101.0)
+    assert not passes(None)
+
+
 def test_of_large_jobs_unlike_each_other_the_first_keeps_a_node_and_small_ones_pass() -> None:
     # A job on each node leaves 12 CPUs, which do for none of the large ones.
     busy = tuple(replace(each, cpus_used=20) for each in TWO)
