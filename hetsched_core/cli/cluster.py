@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetsched_core.cli.inputs import site_option, text_of
 from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def cluster() -> None:
 )
 @click.option("--scontrol", type=_FILE, help="Output of: scontrol show nodes.")
 @click.option("--sinfo", type=_FILE, help="Output of: sinfo -N -o '%N %G %c %m'.")
+@site_option
 @click.option(
     "--node-type",
     "node_types",
@@ -45,6 +47,7 @@ def infer(
     logs: tuple[Path, ...],
     scontrol: Path | None,
     sinfo: Path | None,
+    site: tuple[Path, ...],
     node_types: tuple[str, ...],
     name: str,
     sacct_fields: str | None,
@@ -53,7 +56,8 @@ def infer(
     """Print a cluster.toml made of one source or several.
 
     What scontrol says of a node goes before sinfo, and sinfo before the logs. What was assumed is
-    said in comments: check them. A path of /dev/stdin reads the standard input.
+    said in comments: check them. A path of /dev/stdin reads the standard input. Shares, QOS, limits
+    and partitions come from --site.
     """
     if not (logs or scontrol or sinfo):
         raise click.UsageError("give at least one of --log, --scontrol and --sinfo")
@@ -62,22 +66,25 @@ def infer(
     from hetsched_core.traces.infer_cluster import infer_cluster
     from hetsched_core.traces.sacct import SacctOptions, parse_fields, read_sacct
     from hetsched_core.traces.slurm_nodes import read_scontrol, read_sinfo
+    from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
         rules = _rules(node_types)
         options = SacctOptions(
             fields=parse_fields(sacct_fields) if sacct_fields else None, delimiter=sacct_delimiter
         )
+    said = read_site((str(path), text_of(path)) for path in site)
     read = [read_sacct(log, options) for log in logs]
     inferred = infer_cluster(
         (allocation for log in read for allocation in log),
-        read_scontrol(_text(scontrol), str(scontrol)) if scontrol else (),
-        read_sinfo(_text(sinfo), str(sinfo)) if sinfo else (),
+        read_scontrol(text_of(scontrol), str(scontrol)) if scontrol else (),
+        read_sinfo(text_of(sinfo), str(sinfo)) if sinfo else (),
         rules,
         name,
     )
     sources = [str(log.report) for log in read]
-    text = format_cluster(ClusterFile(inferred.cluster), [*sources, *inferred.assumptions])
+    found = said.added_to(ClusterFile(inferred.cluster))
+    text = format_cluster(found, [*sources, *inferred.assumptions, *said.notes])
     click.echo(text, nl=False)
 
 
@@ -149,8 +156,3 @@ def _rules(texts: tuple[str, ...]) -> NodeTypes:
         if not equals:
             raise InputError(f"--node-type {text!r} is not of the form NODES=TYPE")
     return NodeTypes.of({nodes.strip(): gpu_type.strip() for nodes, _, gpu_type in pairs})
-
-
-def _text(path: Path) -> str:
-    # What is not UTF-8 can only be in a comment or reason, which nobody reads.
-    return path.read_text(encoding="utf-8", errors="replace")

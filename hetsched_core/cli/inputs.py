@@ -50,6 +50,32 @@ _OPTIONS = (
 )
 
 
+def site_option(command: _Command) -> _Command:
+    """Add the option of files in which Slurm tells of shares, QOS, limits and partitions."""
+    return click.option(
+        "--site",
+        type=FILE,
+        multiple=True,
+        help="Output of: sacctmgr -P show assoc, sacctmgr -P show qos, sshare -a -P, or scontrol "
+        "show partition; may be given several times.",
+    )(command)
+
+
+def text_of(path: Path) -> str:
+    """Return what stands in a file that Slurm printed.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    from hetsched_core.errors import InputError
+
+    try:
+        # What is not UTF-8 can only be in a comment or reason, which nobody reads.
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; give another file") from None
+
+
 def workload_options(command: _Command) -> _Command:
     """Add the options; their values are for `read_options`."""
     for option in reversed(_OPTIONS):

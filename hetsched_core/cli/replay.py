@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hetsched_core.cli.inputs import FILE, read_options, workload_options
+from hetsched_core.cli.inputs import FILE, read_options, site_option, text_of, workload_options
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
+    from hetsched_core.measures.accounts import AccountMeasures
     from hetsched_core.measures.logged import Closeness, LoggedMeasures
     from hetsched_core.measures.metrics import Measures
     from hetsched_core.policy import Policy
@@ -49,6 +50,7 @@ _SHOWN = 12
     help="Set a parameter of a policy; may be given several times.",
 )
 @workload_options
+@site_option
 @costs
 @click.option(
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
@@ -64,6 +66,12 @@ _SHOWN = 12
     "--node-spread",
     metavar="NAME",
     help="Let nodes of one GPU type differ as much as was measured: longhorn-resnet, for example.",
+)
+@click.option(
+    "--accounts",
+    "tell_accounts",
+    is_flag=True,
+    help="Print what each account had and was due, also where the site gives no shares.",
 )
 @click.option("--json", "json_file", type=FILE, help="Write the results to this file.")
 @click.option(
@@ -101,11 +109,13 @@ def replay(
     placement_blind: bool,
     estimates: str,
     node_spread: str | None,
+    tell_accounts: bool,
     json_file: Path | None,
     run_logs: Path | None,
     report_folder: Path | None,
     seeds: int,
     rejects: Path | None,
+    site: tuple[Path, ...],
     **inputs: Any,
 ) -> None:
     """Run the jobs of LOG through several policies and compare what becomes of them.
@@ -139,6 +149,7 @@ def replay(
     from hetsched_core.simulate import SimulationSettings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
+    from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
         policies = _policies(names, parameters)
@@ -149,16 +160,18 @@ def replay(
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         require_report()
-    given = (path for path in (*logs, inputs["cluster"], inputs["rules"]) if path is not None)
+    read = (*logs, *site, inputs["cluster"], inputs["rules"])
+    given = (path for path in read if path is not None)
     claim_outputs(
         given,
         {"--json": json_file, "--rejects": rejects},
         {"--run-log": run_logs, "--report": report_folder},
     )
     cluster, options = read_options(**inputs)
+    said = read_site((str(path), text_of(path)) for path in site) if site else None
 
     def load(seed: int) -> ReplayInputs:
-        loaded = load_workload(logs, cluster, replace(options, seed=seed))
+        loaded = load_workload(logs, cluster, replace(options, seed=seed), said)
         if placement_blind:
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
         if spread is not None:
@@ -171,6 +184,7 @@ def replay(
     other_seeds: dict[int, dict[str, Measures]] = {}
     logged: LoggedMeasures | None = None
     closeness: dict[str, Closeness] = {}
+    accounts: dict[str, tuple[AccountMeasures, ...]] = {}
     histories: list[History] = []
     never: dict[str, str] = {}
     with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
@@ -178,6 +192,7 @@ def replay(
             loaded, policies, settings, estimates=source, stopwatch=perf_counter, ended=ended
         ):
             measures[one.name] = one.measures
+            accounts[one.name] = one.use.rows
             logged = logged or one.logged
             if one.closeness is not None:
                 closeness[one.name] = one.closeness
@@ -185,7 +200,7 @@ def replay(
             if run_logs is not None:
                 _write_run_log(one, run_logs)
             if report_folder is not None:
-                histories.append(History.of(one.name, one.log))
+                histories.append(History.of(one.name, one.log, one.use))
         for seed in range(settings.seed + 1, settings.seed + seeds):
             others = run_each(
                 load(seed),
@@ -206,9 +221,12 @@ def replay(
         "seed": inputs["seed"],
         "seeds": seeds,
         "tz": inputs["tz"],
+        **({"site": list(map(str, site))} if site else {}),
     }
-    result = result_of(measures, loaded, policies, logs, chosen, other_seeds, logged, closeness)
-    _tell_result(result)
+    result = result_of(
+        measures, loaded, policies, logs, chosen, other_seeds, logged, closeness, accounts
+    )
+    _tell_result(result, tell_accounts)
     _warn_of_never(never)
     if rejects is not None:
         _write_rejects(loaded, never, rejects)
@@ -220,8 +238,8 @@ def replay(
         from hetsched_core.report.history import LoggedHistory
 
         infos = {name: policy.info for name, policy in policies.items()}
-        site = LoggedHistory.of(loaded.workload.submissions)
-        write_report(result, infos, histories, site, report_folder)
+        logged_history = LoggedHistory.of(loaded.workload.submissions)
+        write_report(result, infos, histories, logged_history, report_folder)
 
 
 def _require_alone(name: str) -> None:
@@ -347,16 +365,24 @@ def _write_rejects(loaded: ReplayInputs, never: dict[str, str], path: Path) -> N
         file.writelines(f"job {job}: can never run here: {asks}\n" for job, asks in never.items())
 
 
-def _tell_result(result: Result) -> None:
-    """Print the comparison: in colour on a terminal, else as plain text."""
+def _tell_result(result: Result, accounts: bool) -> None:
+    """Print the comparison: in colour on a terminal, else as plain text.
+
+    Accounts are in it where they were given unlike shares, or where they are asked for.
+    """
     from rich.console import Console
 
-    from hetsched_core.report.table import closeness_table, comparison, show
+    from hetsched_core.report.table import account_table, closeness_table, comparison, show
 
     show(comparison(result.policies, result.logged), Console())
     if result.closeness:
         click.echo()
         show(closeness_table(result.closeness), Console())
+    unlike = any(one.shares != 1 for rows in result.accounts.values() for one in rows)
+    table = account_table(result.accounts, result.policies) if accounts or unlike else None
+    if table is not None:
+        click.echo()
+        show(table, Console())
 
 
 def _write_run_log(one: PolicyReplay, folder: Path) -> None:

@@ -18,7 +18,7 @@ from hetsched_core.report.result import Result
 from hetsched_core.traces.sacct import parse_zone
 
 _EXTRA = ("jinja2", "markupsafe", "matplotlib")
-_NOT_REPORTED = ("json_file", "run_logs", "rejects")
+_NOT_REPORTED = ("json_file", "run_logs", "rejects", "tell_accounts")
 
 
 def require_report(what: str = "--report") -> None:

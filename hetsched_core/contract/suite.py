@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hetsched_core.contract import logs, plans, reruns, stops
+from hetsched_core.contract import logs, plans, reruns, rules, stops
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import Trial, run_trial
 from hetsched_core.policy import Policy
@@ -131,6 +131,9 @@ CONTRACTS = (
     _on_plans("applied-twice", plans.applying_twice_changes_nothing),
     _on_plans("idle-stops", stops.stops_make_room),
     _on_plans("equal-jobs", stops.equal_jobs_are_not_swapped),
+    _on_plans("shares", rules.shares_hold),
+    _on_plans("limits", rules.limits_hold),
+    _on_plans("tiers", rules.tiers_stop),
 )
 """Every contract, in the order in which they are reported."""
 

@@ -14,7 +14,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, ways_to_fit
 from hetsched_core.placement.free import PerGpu, on_one_node
 from hetsched_core.placement.pack import fits, why_no_nodes
-from hetsched_core.policy import Policy
+from hetsched_core.policy import Policy, plan_by
 from hetsched_core.types import (
     Configuration,
     Job,
@@ -414,6 +414,6 @@ def would_place(
         previous=plan,
         changed=snapshot.changed | {changed.id},
     )
-    entry = policy.plan(asked).entries.get(changed.id)
+    entry = plan_by(policy, asked).entries.get(changed.id)
     placements = entry.placements if isinstance(entry, Placed) else ()
     return tuple(each.configuration for each in placements)

@@ -1,7 +1,7 @@
 """The measures of a run log: what a scheduler is judged by.
 
 `docs/formats/result.md` defines each of them. They are the same for every policy and for simulated
-and live runs, because they see nothing but the run log and the true speeds.
+and live runs, because they see nothing but the run log, the true speeds and the site's shares.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.measures.accounts import AccountUse, account_use
 from hetsched_core.measures.fairness import RunTimes, finish_time_fairness, latency_ratio
+from hetsched_core.measures.runs import repeated
 from hetsched_core.records.runlog import JobRecord, NodeRecord, RunLog
 from hetsched_core.types import EndState, NodeCondition, Purpose, Speeds
 
@@ -71,6 +73,8 @@ class Measures:
     gru: float | None = None
     cru: float | None = None
     avg_latency_ratio: float | None = None
+    jain_slowdown: float | None = None
+    worst_share_error: float | None = None
 
 
 class Better(Enum):
@@ -193,6 +197,23 @@ MEASURES = (
         MeasureKind.NUMBER,
     ),
     Measure(
+        "jain_slowdown",
+        "Evenness of users’ slowdowns",
+        "Jain’s index of the users’ mean slowdowns: 1 where waiting slows all of them down alike, "
+        "1 / the number of users where it hits only one.",
+        MeasureKind.NUMBER,
+        Better.MORE,
+        only_if_any=True,
+    ),
+    Measure(
+        "worst_share_error",
+        "GPU time off its due, worst account",
+        "How far the GPU time that an account had is from what was due to it by its shares while "
+        "it had jobs, as a part of that.",
+        MeasureKind.SHARE,
+        only_if_any=True,
+    ),
+    Measure(
         "gpu_utilisation",
         "GPUs held",
         "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy, and the "
@@ -243,13 +264,15 @@ MEASURES = (
 """The measures that are compared, in the order of the report; terminals show some of them."""
 
 
-def measure(log: RunLog, speeds: Speeds) -> Measures:
+def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measures:
     """Return the measures of a run log.
 
     Args:
         log: what happened.
         speeds: the true speeds, for finish-time fairness.
+        use: what accounts and users had and were due of it; None where all have equal shares.
     """
+    use = use or account_use(log)
     states = Counter(record.end_state for record in log.jobs)
     done = [r for r in log.jobs if r.end_state is EndState.COMPLETED and r.end_s is not None]
     jct_s = np.array([_end_s(r) - r.job.submit_s for r in done])
@@ -299,6 +322,8 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
         gru=busy_gpu_s / own_gpu_s if own_gpu_s else None,
         cru=busy_gpu_s / slots_gpu_s if slots_gpu_s else None,
         avg_latency_ratio=_mean(ratios),
+        jain_slowdown=use.jain_slowdown,
+        worst_share_error=use.worst_share_error,
     )
 
 
@@ -393,15 +418,6 @@ def _count(first: Ints, last: Ints, weight: Ints, size: int) -> Ints:
     return change.cumsum()[:size]
 
 
-def _each(rows: Floats) -> Floats:
-    """A column for each repetition of rows that end in since_s, freed_s, times and every_s."""
-    times = rows[:, -2].astype(np.int64)
-    nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
-    each = np.repeat(rows, times, axis=0)
-    each[:, -4:-2] += (nth * each[:, -1])[:, None]
-    return each.T
-
-
 def _gpus(log: RunLog, instants: Floats) -> tuple[Ints, Ints]:
     """GPUs of the nodes that are up, and how many of these are held, at each instant."""
     cluster = log.header.cluster
@@ -412,7 +428,7 @@ def _gpus(log: RunLog, instants: Floats) -> tuple[Ints, Ints]:
         for run in log.runs
         for node, gpus in run.configuration
     ]
-    columns = _each(np.array(pieces, np.float64).reshape(-1, 6))
+    columns = repeated(np.array(pieces, np.float64).reshape(-1, 6))
     node, weight = columns[:2].astype(np.int64)
     first, last = _slots(instants, columns[2], columns[3])
     held = _count(first, last, weight, size)
@@ -457,7 +473,7 @@ def _waiting(log: RunLog, instants: Floats) -> Ints:
         for r in log.runs
         if r.job in index
     ]
-    columns = _each(np.array(held, np.float64).reshape(-1, 6))
+    columns = repeated(np.array(held, np.float64).reshape(-1, 6))
     job = columns[0].astype(np.int64)
     first, last = _slots(instants, columns[2], columns[3])
     # GPUs that are still being vacated after the end do not make up for another job's wait.

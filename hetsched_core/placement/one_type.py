@@ -18,6 +18,7 @@ from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, 
 from hetsched_core.placement.pack import Fit
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, rigid_way
+from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Configuration,
     JobView,
@@ -157,8 +158,9 @@ def plan_rounds(
         key: what jobs are ordered by.
         most_nodes: on how many nodes a job may be.
     """
-    order = sorted(snapshot.jobs.values(), key=key)
-    serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
+    starts = Trigger.ROUND in snapshot.triggers
+    order = in_turn(snapshot, sorted(snapshot.jobs.values(), key=key), running_stay=not starts)
+    serve = serve_anew if starts else fill
     return revise(snapshot, serve(snapshot, order, most_nodes), behind, EACH_ROUND)
 
 
@@ -213,7 +215,8 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
     free = FreeGpus.beside(snapshot, placed)
     cluster, next_in_line = snapshot.cluster, None
     barred, every = 0, cluster.mask(None)
-    for view, way in _waiting(snapshot, snapshot.by_submission(), placed):
+    order = in_turn(snapshot, snapshot.by_submission(), running_stay=True)
+    for view, way in _waiting(snapshot, order, placed):
         mine = cluster.mask(view.job.nodes, view.job.closed)
         found = None if mine & barred else fit(snapshot, free, view.job, way, way.types)
         if found is not None:

@@ -18,6 +18,7 @@ from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import Claims, may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
+from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -127,7 +128,7 @@ def pack(
     replan: Replan,
     fit: Fit = fastest_fit,
 ) -> Plan:
-    """Return the plan that serves the jobs in this order.
+    """Return the plan that serves the jobs in this order, users by turns where they have shares.
 
     Args:
         snapshot: the state to plan for.
@@ -136,6 +137,18 @@ def pack(
         replan: when to plan again.
         fit: where a job goes.
     """
+    turns = in_turn(snapshot, list(order), running_stay=packing is not Packing.PREEMPT)
+    return pack_as_ordered(snapshot, turns, packing, replan, fit)
+
+
+def pack_as_ordered(
+    snapshot: Snapshot,
+    order: Iterable[JobView],
+    packing: Packing,
+    replan: Replan,
+    fit: Fit = fastest_fit,
+) -> Plan:
+    """Return the plan that serves the jobs in just this order, as `pack` does otherwise."""
     return _Packer(snapshot, packing, fit).pack(list(order), replan)
 
 

@@ -18,7 +18,14 @@ from immutables import Map
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import Fit, Packing, fastest_fit, not_barred, pack
+from hetsched_core.placement.pack import (
+    Fit,
+    Packing,
+    fastest_fit,
+    not_barred,
+    pack,
+    pack_as_ordered,
+)
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
 from hetsched_core.types import (
     Cluster,
@@ -86,7 +93,14 @@ class StrictOrder:
     _barred: dict[str, int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
-        """Return the plan that keeps what runs and starts waiting jobs in order."""
+        """Return the plan that keeps what runs and starts waiting jobs in order.
+
+        Where the site has a word, the order of two jobs may change, and all are looked at anew.
+        """
+        if snapshot.site is not None:
+            self._last = None
+            order = self._in_order(snapshot)
+            return pack(snapshot, order, Packing.STRICT_ORDER, replan, self.fit)
         return self.conclude(snapshot, self.serve(snapshot), replan)
 
     def follows(self, snapshot: Snapshot) -> bool:
@@ -187,8 +201,8 @@ class StrictOrder:
 
     def _afresh(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Serve by looking at every job, and remember how things stand."""
-        order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
-        plan = pack(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
+        order = self._in_order(snapshot)
+        plan = pack_as_ordered(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
         self.ways, self.waiting = {}, {}
@@ -207,6 +221,9 @@ class StrictOrder:
         return {
             job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
         }
+
+    def _in_order(self, snapshot: Snapshot) -> list[JobView]:
+        return sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
 
     def _take_in(self, snapshot: Snapshot, view: JobView, free: FreeGpus) -> Entry | None:
         """Note what happened to a job; return its entry if it is another one now."""

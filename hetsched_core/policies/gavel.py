@@ -44,6 +44,7 @@ from hetsched_core.policies.gavel_shares import (
     total_throughput,
 )
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Diagnostics,
     JobView,
@@ -298,6 +299,7 @@ class GavelQueue:
         half_round_s = (self.snapshot.round.end_s - self.snapshot.round.start_s) / 2.0
         none = [0.0] * len(notes.gpu_types)
         ids = [view.id for view in self.views]
+        at = {job: number for number, job in enumerate(ids)}
         shares = np.array([notes.shares.get(i, none) for i in ids]).reshape(self.speeds.shape)
         before = np.array([notes.received_s.get(i, none) for i in ids]).reshape(self.speeds.shape)
         priority = shares / (np.maximum(self.received_s - before, 0.0) + half_round_s)
@@ -305,7 +307,10 @@ class GavelQueue:
         for gpu_type in self._fastest_first():
             on_type = np.flatnonzero(self.speeds[:, gpu_type] > 0)
             ranked = on_type[np.argsort(-priority[on_type, gpu_type], kind="stable")]
-            order += [(job, gpu_type) for job in ranked.tolist()]
+            turn = in_turn(
+                self.snapshot, [self.views[job] for job in ranked.tolist()], running_stay=False
+            )
+            order += [(at[view.id], gpu_type) for view in turn]
         return order
 
     def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, OneTypeChoice]:

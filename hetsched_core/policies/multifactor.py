@@ -1,102 +1,17 @@
 """The order in which Slurm serves jobs: priorities from several factors (priority/multifactor).
 
-Source: "Multifactor Priority Plugin" and "Fair Tree Fairshare Algorithm" in Slurm's documentation;
-what each weight is called in slurm.conf stands in `docs/policies/slurm.md`.
+Source: "Multifactor Priority Plugin" in Slurm's documentation; what each weight is called in
+slurm.conf stands in `docs/policies/slurm.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TypeVar
 
-from hetsched_core.types import Configuration, Job, JobView, Snapshot
-
-_Sibling = TypeVar("_Sibling", bound=Hashable)
-
-Association = tuple[str, str]
-"""Who a job is charged to: account and user."""
-
-
-def association(job: Job) -> Association:
-    """Return who a job is charged to."""
-    return (job.account, job.user)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """GPU seconds used by each association, those of the past decayed.
-
-    Attributes:
-        at_s: when these amounts hold (UTC).
-        gpu_s: decayed GPU seconds of everybody who was ever seen.
-        gpus: GPUs held from then on.
-    """
-
-    at_s: float = -math.inf
-    gpu_s: Mapping[Association, float] = field(default_factory=dict)
-    gpus: Mapping[Association, int] = field(default_factory=dict)
-
-    def carried_on(self, now: float, half_life_s: float) -> Usage:
-        """Return the usage at `now`: what was held counts, and everything halves in a half-life.
-
-        With GPUs held at a constant rate, u' = gpus - u ln 2 / half-life.
-        """
-        seconds = now - self.at_s
-        if seconds <= 0:
-            return self
-        kept = 0.5 ** (seconds / half_life_s)
-        counted_s = (1.0 - kept) * half_life_s / math.log(2.0)
-        gpu_s = {
-            who: kept * used + counted_s * self.gpus.get(who, 0) for who, used in self.gpu_s.items()
-        }
-        return Usage(now, gpu_s, self.gpus)
-
-    def knowing(self, jobs: Iterable[Job]) -> Usage:
-        """Return the usage with all these jobs' associations; who is new has used nothing."""
-        return Usage(
-            self.at_s, {**{association(job): 0.0 for job in jobs}, **self.gpu_s}, self.gpus
-        )
-
-    def holding(self, placed: Iterable[tuple[Job, Configuration]]) -> Usage:
-        """Return the usage with these GPUs, and no others, held from `at_s` on."""
-        gpus: Counter[Association] = Counter()
-        for job, configuration in placed:
-            gpus[association(job)] += configuration.gpus
-        return Usage(self.at_s, self.gpu_s, gpus)
-
-
-def fair_tree(gpu_s: Mapping[Association, float]) -> dict[Association, float]:
-    """Return the fair-share factor of each association, in (0, 1], by Fair Tree.
-
-    Accounts are children of the root and users of their accounts, siblings with equal shares. The
-    level fairshare of each is shares / usage, both relative to its siblings. Users are ranked
-    depth first, accounts and then users of a higher level fairshare before others; the factor is
-    rank / number of users, and who ties shares the higher rank.
-    """
-    accounts: dict[str, dict[Association, float]] = {}
-    for who, used in gpu_s.items():
-        accounts.setdefault(who[0], {})[who] = used
-    of_account = _level_fairshare({name: sum(users.values()) for name, users in accounts.items()})
-    of_user = {w: lf for users in accounts.values() for w, lf in _level_fairshare(users).items()}
-
-    def place(who: Association) -> tuple[float, float]:
-        return (-of_account[who[0]], -of_user[who])
-
-    factors: dict[Association, float] = {}
-    for _, tied in groupby(sorted(gpu_s, key=place), key=place):
-        rank = len(gpu_s) - len(factors)
-        factors.update(dict.fromkeys(tied, rank / len(gpu_s)))
-    return factors
-
-
-def _level_fairshare(used: Mapping[_Sibling, float]) -> dict[_Sibling, float]:
-    """Return (share / usage) of each of these siblings; infinity for who has used nothing."""
-    total = sum(used.values())
-    return {who: total / (len(used) * u) if u > 0 else math.inf for who, u in used.items()}
+from hetsched_core.types import Job, JobView, Snapshot
+from hetsched_core.types.site import Association, association_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +34,7 @@ _NONE = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """An order of jobs: higher priority first, then by submission.
+    """An order of jobs: higher tier first, then higher priority, then by submission.
 
     Attributes:
         weights: of the factors.
@@ -140,18 +55,21 @@ class Ranking:
 
     @property
     def by_submission(self) -> bool:
-        """Whether jobs are served in the order of submission."""
+        """Whether jobs of a tier are served in the order of submission."""
         return self.weights == _NONE
 
-    def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, float, str]:
+    def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, int, float, str]:
         """Return the key that sorts jobs by priority; it does not change while the ranking holds.
 
-        As in Slurm the priority is a whole number, and who ties is served by submission.
+        As in Slurm the priority is a whole number, and who ties is served by submission. Tiers are
+        the site's: without its word there are none.
         """
         job = view.job
-        if self.by_submission:
-            return (0, job.submit_s, job.id)
-        return (-math.floor(self.priority(view, snapshot.cluster.gpus)), job.submit_s, job.id)
+        tier = 0 if snapshot.site is None else -job.tier
+        priority = 0
+        if not self.by_submission:
+            priority = math.floor(self.priority(view, snapshot.cluster.gpus))
+        return (tier, -priority, job.submit_s, job.id)
 
     def priority(self, view: JobView, gpus: int) -> float:
         """Return the weighted sum of a job's factors, on a cluster of so many GPUs."""
@@ -160,7 +78,7 @@ class Ranking:
         if weights.age:
             priority += weights.age * self._age(job)
         if weights.fairshare:
-            priority += weights.fairshare * self.shares.get(association(job), 1.0)
+            priority += weights.fairshare * self.shares.get(association_of(job), 1.0)
         if weights.job_size:
             size = min(1.0, job.requirements.lower_median / gpus)
             priority += weights.job_size * (1.0 - size if self.favor_small else size)

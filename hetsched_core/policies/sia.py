@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -39,6 +39,7 @@ from hetsched_core.placement.one_type import OneTypeChoice, assign
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import weights
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -140,6 +141,12 @@ class Sia:
             if len(options.gain):
                 views.append(view)
                 priced.append(self._price(snapshot, pools, view, options))
+        priced = [
+            replace(each, cost=self.leave_out - weight * (self.leave_out - each.cost))
+            if weight != 1.0
+            else each
+            for each, weight in zip(priced, weights(snapshot, views).tolist(), strict=True)
+        ]
         chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 
         def choice(job: int, option: int) -> OneTypeChoice:

@@ -14,7 +14,7 @@ are never preempted. Speeds make no difference: types and nodes are taken in the
 Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
 those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not
 whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
-hold it; users and accounts have equal shares; time limits end no job, and one overdue is taken
+hold it; time limits end no job, and one overdue is taken
 to end a minute from now.
 """
 
@@ -36,8 +36,9 @@ from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Promises
 from hetsched_core.placement.ways import Way
-from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
+from hetsched_core.policies.multifactor import Ranking, Weights
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import Usage, fair_tree
 from hetsched_core.types import (
     Configuration,
     Entry,
@@ -51,6 +52,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from hetsched_core.types.making import maker
+from hetsched_core.types.site import Association, ShareTree
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -136,6 +138,9 @@ class Slurm:
         notes = _Notes.read(snapshot.previous.memory)
         if ranks_change:
             self._rank(snapshot, notes)
+        if snapshot.site is not None and snapshot.site.limits:
+            # Whom a limit holds back changes with what others have.
+            strict.reorder(strict.key)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
         on, room, again_s = _ON, None, math.inf
@@ -145,7 +150,8 @@ class Slurm:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
                 spoken_for = strict.spoken_for(snapshot.cluster)
-                if self._ranking.by_submission and len(spoken_for) == len(types):
+                in_order = self._ranking.by_submission and snapshot.site is None
+                if in_order and len(spoken_for) == len(types):
                     # What comes now is behind another on every node, which most ends give no room.
                     on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:
@@ -226,7 +232,9 @@ class Slurm:
         unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
         notes.usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
-            notes.ranked_s, notes.shares = snapshot.now, fair_tree(notes.usage.gpu_s)
+            tree = (snapshot.site and snapshot.site.tree) or ShareTree()
+            used = notes.usage.gpu_s
+            notes.ranked_s, notes.shares = snapshot.now, fair_tree(tree.with_users(used), used)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
         if ranking != self._backfill.strict.key:
             self._backfill.strict.reorder(ranking)

@@ -207,7 +207,7 @@ class _SteadyRound(HopsRound):
                 ),
             )
         self._equal_to_runners(runners.tolist(), waiting.tolist(), against)
-        worth = against * np.where(held, 1.0 + setting.credit, 1.0)
+        worth = against * self._due * np.where(held, 1.0 + setting.credit, 1.0)
         # Of those worth the same, runners come first.
         return queue[np.lexsort((~held[queue], -worth[queue]))], against
 

@@ -2,7 +2,7 @@
 
 from hetsched_core.policy.check import PlanChecker, Violation, check_plan
 from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCause, diff
-from hetsched_core.policy.planner import Planner
+from hetsched_core.policy.planner import Planner, plan_by
 from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.policy.registry import (
     make_policy,
@@ -33,6 +33,7 @@ __all__ = [
     "make_policy",
     "parameter",
     "parameters_of",
+    "plan_by",
     "policy_names",
     "policy_type",
     "salvaged",

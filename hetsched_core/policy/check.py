@@ -103,10 +103,10 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
     The common part: every active job has an entry and nothing else has; no GPU, CPU or memory is
     promised twice, on nodes that take work, of types and shapes that the job and the cluster
     accept; jobs are on as many nodes as they may be, on those that they may use; blocked jobs
-    wait. Then the model's part: whole configurations from the requirement set
-    (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
-    round no more tasks than its scale (tasks). A plan that was shown the future may have tasks of
-    jobs that are still to arrive in its sequences.
+    wait; what starts keeps the site's limits. Then the model's part: whole configurations from the
+    requirement set (gang), one copy a node with all its GPUs (copies), each GPU one sequence and
+    each training round no more tasks than its scale (tasks). A plan that was shown the future may
+    have tasks of jobs that are still to arrive in its sequences.
 
     What runs is a fact: a run that the plan leaves as it is breaks no rule, whatever has become of
     its node or its job, and takes what it holds. What starts has to do with the rest.
@@ -122,6 +122,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
     found += _profiles(snapshot, plan, taken)
     found += _sequences(snapshot, plan, model, taken)
     found += _capacity(snapshot, plan, taken, snapshot.cluster.names)
+    found += _limits(snapshot, plan)
     return tuple(found)
 
 
@@ -146,6 +147,7 @@ class PlanChecker:
             or snapshot.nodes_changed
             or plan.sequences
             or self._model is not ExecutionModel.GANG
+            or snapshot.site is not None
         ):
             return self._check_all(snapshot, plan)
         return self._check_changes(snapshot, plan, plan.changed | snapshot.changed | snapshot.gone)
@@ -285,6 +287,35 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
     if shape not in snapshot.shapes_for(view.job):
         words = f"job {view.id}: {what} is {shape.value}, not realisable here"
         yield Violation("shape", words, mine)
+
+
+def _limits(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """Yield the limits of the site above which a plan starts something."""
+    site = snapshot.site
+    if site is None or not site.limits:
+        return
+    under: dict[str, list[tuple[JobView, Placed]]] = defaultdict(list)
+    for job_id, entry in sorted(plan.entries.items()):
+        view = snapshot.jobs.get(job_id)
+        if view is not None and isinstance(entry, Placed) and entry.placements:
+            for name in view.job.limits:
+                under[name].append((view, entry))
+    for name, members in sorted(under.items()):
+        limit = site.limits.get(name)
+        starting = tuple(
+            view.id
+            for view, entry in members
+            if not all(is_kept(view, p) for p in entry.placements)
+        )
+        if limit is None or not starting:
+            continue
+        gpus = sum(p.configuration.gpus for _, entry in members for p in entry.placements)
+        if limit.gpus is not None and gpus > limit.gpus:
+            words = f"{gpus} GPUs under {name}, which allows {limit.gpus}"
+            yield Violation("limit", words, starting)
+        elif limit.jobs is not None and len(members) > limit.jobs:
+            words = f"{len(members)} jobs under {name}, which allows {limit.jobs}"
+            yield Violation("limit", words, starting)
 
 
 def _closed(view: JobView, placement: Placement) -> Iterator[Violation]:

@@ -14,9 +14,21 @@ from typing import NamedTuple, Protocol
 
 from immutables import Map
 
+from hetsched_core.placement.entries import AHEAD
+from hetsched_core.placement.outrank import outrank
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
-from hetsched_core.types import EMPTY_PLAN, Cluster, JobView, NodeView, Plan, Snapshot, Trigger
+from hetsched_core.site import within_limits, without_excess
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    Cluster,
+    ExecutionModel,
+    JobView,
+    NodeView,
+    Plan,
+    Snapshot,
+    Trigger,
+)
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
@@ -32,6 +44,7 @@ class Observation(Protocol):
         vacated: the nodes that a run has left since.
         disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
         cluster, nodes, jobs: as in a snapshot.
+        tiered: whether jobs may be of several tiers.
     """
 
     triggers: set[Trigger]
@@ -39,6 +52,11 @@ class Observation(Protocol):
     disturbed: bool
     nodes: Map[str, NodeView]
     jobs: Map[str, JobView]
+
+    @property
+    def tiered(self) -> bool:
+        """Whether jobs may be of several tiers."""
+        ...
 
     @property
     def cluster(self) -> Cluster | None:
@@ -70,7 +88,12 @@ class Planner:
         self._stopwatch = stopwatch
 
     def due(self, world: Observation) -> bool:
-        """Whether something has happened on which the plan in force wants to be made anew."""
+        """Whether something has happened on which the plan in force wants to be made anew.
+
+        A job that has arrived does not wait for the policy's next round to outrank others.
+        """
+        if world.tiered and Trigger.ARRIVAL in world.triggers:
+            return True
         if self.plan is EMPTY_PLAN:
             return bool(world.triggers and world.jobs)
         replan = self.plan.replan
@@ -92,9 +115,39 @@ class Planner:
         """
         begun = self._stopwatch()
         with during():
-            plan = self.policy.plan(snapshot)
+            plan = plan_by(self.policy, snapshot)
         took_s = self._stopwatch() - begun
         return Answer(plan, self.checker.check(snapshot, plan), took_s)
+
+
+def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
+    """Return a policy's plan, which keeps the site's limits and in which higher tiers go first.
+
+    Between the rounds of a policy that plans in rounds it is the plan in force, changed only for
+    jobs of higher tiers that have come since.
+    """
+    snapshot, model = within_limits(snapshot), policy.info.model
+    # A baseline that cannot run live stops what it stops by itself.
+    gangs = model is ExecutionModel.GANG and policy.info.live
+    asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
+    known = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN
+    between = gangs and known and not asked
+    plan = _as_before(snapshot) if between else policy.plan(snapshot)
+    if gangs:
+        return outrank(snapshot, plan, idle=between)
+    return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
+
+
+def _as_before(snapshot: Snapshot) -> Plan:
+    """Return the plan in force, in which jobs that have come since wait."""
+    plan = snapshot.previous
+    new = (job_id for job_id in snapshot.jobs if job_id not in plan.entries)
+    return plan.revise(
+        dict.fromkeys(new, AHEAD),
+        snapshot.gone,
+        profiles=plan.profiles,
+        reservations=plan.reservations,
+    )
 
 
 def _has_room(world: Observation, room: Mapping[str, int]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Policy, check_plan, make_policy, salvaged, settings_of
+from hetsched_core.policy import Policy, check_plan, make_policy, plan_by, salvaged, settings_of
 from hetsched_core.types import (
     Cluster,
     Diagnostics,
@@ -40,6 +40,7 @@ from hetsched_core.types import (
     Waiting,
     Window,
 )
+from hetsched_core.types.site import Limit, ShareTree, Site
 from hetsched_core.values.json import plain, strict_json
 from hetsched_core.values.records import from_json, table_from_json, table_to_json, to_json, to_text
 
@@ -68,7 +69,7 @@ class RecordedDecision:
             InputError: the policy is not there any more, or has other parameters now.
         """
         policy = make_policy(self.policy, self.parameters)
-        plan, model = policy.plan(self.snapshot), policy.info.model
+        plan, model = plan_by(policy, self.snapshot), policy.info.model
         violations = check_plan(self.snapshot, plan, model)
         return salvaged(self.snapshot, plan, violations, model) if violations else plan
 
@@ -107,6 +108,7 @@ class DecisionWriter:
         self._entries: dict[str, tuple[Entry, str]] = {}
         self._tables: dict[str, tuple[SpeedTable, str]] = {}
         self._cluster: tuple[Cluster | None, str] = (None, "")
+        self._tree: tuple[ShareTree | None, str] = (None, "null")
 
     def write(self, snapshot: Snapshot, plan: Plan) -> str:
         """Return the record: JSON, the snapshot in it compressed."""
@@ -169,6 +171,12 @@ class DecisionWriter:
             "previous": to_text(_plan_to_json(snapshot.previous)),
             "plan": to_text(_plan_to_json(plan)),
         }
+        if (site := snapshot.site) is not None:
+            if self._tree[0] is not site.tree:
+                self._tree = site.tree, to_text(_tree_to_json(site.tree))
+            parts["tree"] = self._tree[1]
+            parts["used"] = to_text([[*user, amount] for user, amount in sorted(site.used.items())])
+            parts["limits"] = to_text({name: to_json(each) for name, each in site.limits.items()})
         yield from (f',"{name}":{text}' for name, text in parts.items())
         yield "}"
 
@@ -241,6 +249,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         gone=frozenset(said["gone"]),
         nodes_changed=said["nodes_changed"],
         windows=from_json(said.get("windows", []), tuple[Window, ...]),
+        site=_site(whole) if "tree" in whole else None,
     )
     return snapshot, _plan(whole["plan"], {job: entries[job] for job in whole["is_in"]})
 
@@ -269,6 +278,28 @@ def _summary(snapshot: Snapshot, plan: Plan) -> dict[str, object]:
         },
         "measured": {p.job: [list(x) for x in p.placement.configuration] for p in plan.profiles},
     }
+
+
+def _tree_to_json(tree: ShareTree | None) -> dict[str, object] | None:
+    if tree is None:
+        return None
+    return {
+        "shares": [[*who, shares] for who, shares in tree.shares.items()],
+        "parents": dict(tree.parents),
+    }
+
+
+def _site(whole: dict[str, Any]) -> Site:
+    """Read what the site says of a snapshot; one of before it said anything has none."""
+    tree = whole["tree"]
+    return Site(
+        tree
+        and ShareTree(
+            {(account, user): shares for account, user, shares in tree["shares"]}, tree["parents"]
+        ),
+        Map({(account, user): amount for account, user, amount in whole["used"]}),
+        from_json(whole["limits"], dict[str, Limit]),
+    )
 
 
 def _encoded(

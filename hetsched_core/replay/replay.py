@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hetsched_core.errors import InputError
+from hetsched_core.measures.accounts import AccountMeasures, AccountUse, account_use
 from hetsched_core.measures.logged import Closeness, LoggedMeasures, closeness, logged_measures
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
@@ -84,6 +85,7 @@ class PolicyReplay:
         name: the name.
         log: what happened.
         measures: the measures of that.
+        use: what accounts and users had, and what was due to them.
         closeness: how close it comes to what the site's own scheduler did, where a log tells.
         logged: the measures of the site's own scheduler over the same jobs, where a log tells.
     """
@@ -91,6 +93,7 @@ class PolicyReplay:
     name: str
     log: RunLog
     measures: Measures
+    use: AccountUse
     closeness: Closeness | None = None
     logged: LoggedMeasures | None = None
 
@@ -121,6 +124,8 @@ def replay(
     _require_tasks(loaded, policies)
     if loaded.windows:
         settings = replace(settings, windows=(*settings.windows, *loaded.windows))
+    if loaded.site is not None:
+        settings = replace(settings, site=loaded.site)
     submissions = loaded.workload.submissions
     for name, policy in policies.items():
         with collecting_young_only():
@@ -135,10 +140,12 @@ def replay(
                 stopwatch=stopwatch,
                 ended=lambda _: ended(),
             )
+            use = account_use(log, None if settings.site is None else settings.site.tree)
             replayed = PolicyReplay(
                 name,
                 log,
-                measure(log, loaded.speeds),
+                measure(log, loaded.speeds, use),
+                use,
                 closeness(submissions, log.jobs),
                 logged_measures(submissions, log.jobs),
             )
@@ -201,6 +208,7 @@ def result_of(
     other_seeds: Mapping[int, Mapping[str, Measures]],
     logged: LoggedMeasures | None,
     closeness: Mapping[str, Closeness],
+    accounts: Mapping[str, Sequence[AccountMeasures]],
 ) -> Result:
     """Return the measures together with what they came from.
 
@@ -213,6 +221,7 @@ def result_of(
         other_seeds: the same measures for each further seed.
         logged: the measures of what the site's own scheduler did, where a log tells.
         closeness: how close each policy comes to that, by name.
+        accounts: what accounts and users had and were due under each policy, by name.
     """
     rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
     for report in loaded.reports:
@@ -234,4 +243,5 @@ def result_of(
         other_seeds,
         logged,
         closeness,
+        {name: tuple(rows) for name, rows in accounts.items()},
     )

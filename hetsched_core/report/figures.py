@@ -13,6 +13,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.report.clock import (
     TIME_AXIS_IN,
     ReportClock,
@@ -35,7 +36,7 @@ from hetsched_core.report.svg import (
     policy_colour,
     size_colour,
 )
-from hetsched_core.report.units import LOGGED
+from hetsched_core.report.units import GPU_HOUR, LOGGED
 from hetsched_core.types import Cluster
 
 Floats = NDArray[np.float64]
@@ -133,6 +134,9 @@ MAX_POINTS = 400
 LOGGED_DASHES = (1.2, 1.2)
 """Dash pattern of what the log says, in line widths."""
 
+DUE_DASHES = (3, 1.5)
+"""Dash pattern of what is due to an account, in line widths."""
+
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 1.5), (7, 2, 2, 2))
 """Dash patterns of the policies' lines, in line widths."""
 
@@ -209,6 +213,41 @@ def queue_over_time(
     """Draw the number of waiting jobs, a panel for the log if there is one, and for each policy."""
     curves = {history.policy: history.waiting for history in histories}
     return _over_time(curves, clock, "jobs", logged.waiting if logged else None)
+
+
+def use_over_time(
+    histories: Sequence[History], clock: ReportClock, shown: Sequence[AccountMeasures]
+) -> str:
+    """Draw the GPU hours that accounts had and were due until each time, a panel for each policy.
+
+    Args:
+        histories: what the policies did.
+        clock: the time axis.
+        shown: the accounts, or users, to draw; each has a line for either, in its colour.
+    """
+    names = [(one.account, one.user) for one in shown]
+    curves = [
+        np.array([[use.had_gpu_s[each], use.due_gpu_s[each]] for each in names]) / GPU_HOUR.size
+        for use in (history.use for history in histories)
+    ]
+    panels = _alike((history.policy for history in histories), curves)
+    with drawing(TIME_AXIS_IN + 0.06 + 1.3 * len(panels)) as (figure, svg):
+        columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.2)
+        for axes, (at, policies) in zip(columns, panels, strict=True):
+            x = axis_times(clock, histories[at].use.at_s)
+            for colour, (had, due) in enumerate(curves[at]):
+                axes.plot(x, had, color=policy_colour(colour), linewidth=1.2)
+                axes.plot(
+                    x, due, color=policy_colour(colour), linewidth=0.9, linestyle=(0, DUE_DASHES)
+                )
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel(GPU_HOUR.name)
+            axes.yaxis.set_major_locator(MaxNLocator(4))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:,.10g}"))
+            axes.set_title(policies, loc="left", fontsize=8, pad=2)
+        time_axis(columns[-1], clock)
+        return svg("GPU hours had and due over time")
 
 
 def nodes_over_time(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.measures.accounts import AccountUse, account_use
 from hetsched_core.measures.fairness import latency_ratio
 from hetsched_core.measures.logged import waits_s
 from hetsched_core.records.runlog import JobRecord, RunLog, RunRecord, each
@@ -113,6 +114,7 @@ class History:
         held: GPUs held.
         work: what they did, in GPUs of average speed (docs/formats/report.md).
         waiting: jobs that were eligible and held no GPU.
+        use: what accounts and users had, and what was due to them.
     """
 
     policy: str
@@ -122,10 +124,14 @@ class History:
     held: Spans
     work: Spans
     waiting: Spans
+    use: AccountUse
 
     @classmethod
-    def of(cls, policy: str, log: RunLog) -> History:
-        """Read the history from the run log of a policy under this name."""
+    def of(cls, policy: str, log: RunLog, use: AccountUse | None = None) -> History:
+        """Read the history from the run log of a policy under this name.
+
+        Without `use` all accounts and users have equal shares.
+        """
         records = sorted(log.jobs, key=lambda record: (record.job.submit_s, record.job.id))
         by_job: dict[str, list[RunRecord]] = defaultdict(list)
         held = tuple(each(log.runs))
@@ -149,6 +155,7 @@ class History:
                 for record, own in zip(records, runs, strict=True)
                 for since, until in _waits(record, own, log.closed_s)
             ),
+            use=use or account_use(log),
         )
 
     @property

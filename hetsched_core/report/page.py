@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from hetsched_core import __version__
 from hetsched_core.costs import Costs
+from hetsched_core.measures.accounts import rivals
 from hetsched_core.measures.metrics import Measures
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.records.files import replacing
@@ -27,7 +28,15 @@ from hetsched_core.report.findings import Caution, against_log, cautions, findin
 from hetsched_core.report.gains import SIZES, Gains, gains, size_classes, together
 from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.result import Result
-from hetsched_core.report.rows import CloseRow, Row, close_rows, rows
+from hetsched_core.report.rows import (
+    AccountGroup,
+    CloseRow,
+    Row,
+    account_groups,
+    account_name,
+    close_rows,
+    rows,
+)
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
 from hetsched_core.report.templates import environment
 from hetsched_core.report.units import SPACE, change, duration, durations, exact
@@ -124,7 +133,8 @@ class _Line:
 class _Figure:
     """A figure: its heading, how to read it, its drawings (each under a name, or none).
 
-    `legend` says which one it has: "policies", "sizes", "shades" or none; `with_log` adds the log.
+    `legend` says which one it has: "policies", "sizes", "shades", "names" (a colour for each of
+    `names`) or none; `with_log` adds the log.
     """
 
     key: str
@@ -134,6 +144,7 @@ class _Figure:
     note: str = ""
     legend: str = ""
     with_log: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,7 @@ class _Page:
     sizes: tuple[str, ...]
     figures: tuple[_Figure, ...]
     gains: tuple[Gains, ...]
+    accounts: Mapping[str, tuple[AccountGroup, ...]]
     policies: tuple[_Policy, ...]
     costs: tuple[tuple[str, str], ...]
     speeds: tuple[str, ...]
@@ -204,6 +216,7 @@ def _page(report: Report) -> _Page:
         sizes=tuple(label for _, label in SIZES),
         figures=_figures(histories, clock, logged),
         gains=together(known),
+        accounts=account_groups(result.accounts),
         policies=tuple(
             _policy(name, info, result.input.parameters.get(name, {}))
             for name, info in report.policies.items()
@@ -339,6 +352,7 @@ def _figures(
             _one("queue", figures.queue_over_time(histories, clock, logged)),
             f"{step} {_OF_THE_LOG}" if logged else step,
         ),
+        *_use(histories, clock),
         _nodes(nodes, shades, first, clock),
     )
 
@@ -357,6 +371,31 @@ def _waits(histories: Sequence[History], logged: LoggedHistory, sampled: str) ->
         "policies",
         with_log=True,
     )
+
+
+def _use(histories: Sequence[History], clock: ReportClock) -> tuple[_Figure, ...]:
+    """GPU hours had and due; nothing where nobody shares with anybody."""
+    those = rivals(histories[0].use.rows)
+    if len(those) < 2:
+        return ()
+    kind = "users" if those[0].user else "accounts"
+    shown = those[:POLICY_COLOURS]
+    notes = []
+    if len(histories) > 1:
+        notes.append("Policies that do the same share a panel.")
+    if len(those) > len(shown):
+        notes.append(f"Drawn are the {len(shown)} of {len(those):,} {kind} that had most.")
+    figure = _Figure(
+        "use",
+        "GPU hours had and due",
+        f"What the {kind} have had until each time, and dashed what was due to them by their "
+        "shares: a line above the dashed one of its colour has had more than its due.",
+        _one("use", figures.use_over_time(histories, clock, shown)),
+        " ".join(notes),
+        "names",
+        names=tuple(account_name(one.account, one.user) for one in shown),
+    )
+    return (figure,)
 
 
 def _nodes(

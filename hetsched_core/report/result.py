@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hetsched_core.errors import HetschedError, InputError
+from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures, PlanTimes
 from hetsched_core.records.files import replacing
@@ -59,6 +60,8 @@ class Result:
         logged: the measures of what the site's own scheduler did, where a log tells; over the jobs
             that complete under the first policy.
         closeness: how close each policy comes to that, under the seed of the settings.
+        accounts: what accounts and users had and were due under each policy, those that had most
+            first, under the seed of the settings.
     """
 
     input: ResultInput
@@ -66,6 +69,7 @@ class Result:
     other_seeds: Mapping[int, Mapping[str, Measures]] = field(default_factory=dict)
     logged: LoggedMeasures | None = None
     closeness: Mapping[str, Closeness] = field(default_factory=dict)
+    accounts: Mapping[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
 
     @property
     def by_seed(self) -> tuple[Mapping[str, Measures], ...]:
@@ -89,6 +93,10 @@ def to_json(result: Result) -> str:
         },
         "logged": _each_json({"logged": result.logged})["logged"] if result.logged else None,
         "closeness": _each_json(result.closeness),
+        "accounts": {
+            policy: [_finite(policy, asdict(row)) for row in accounts]
+            for policy, accounts in result.accounts.items()
+        },
     }
     return json.dumps(whole, indent=2) + "\n"
 
@@ -96,15 +104,17 @@ def to_json(result: Result) -> str:
 def _each_json(
     policies: Mapping[str, Measures] | Mapping[str, LoggedMeasures] | Mapping[str, Closeness],
 ) -> dict[str, dict[str, Any]]:
-    written = {name: asdict(measures) for name, measures in policies.items()}
-    for policy, measures in written.items():
-        for key, value in _numbers(measures):
-            if not math.isfinite(value):
-                raise HetschedError(
-                    f"policy {policy!r}: measure {key} is {value}, where a finite number or "
-                    "nothing was expected; please report this as a defect of hetsched"
-                )
-    return written
+    return {name: _finite(name, asdict(measures)) for name, measures in policies.items()}
+
+
+def _finite(policy: str, measures: dict[str, Any]) -> dict[str, Any]:
+    for key, value in _numbers(measures):
+        if not math.isfinite(value):
+            raise HetschedError(
+                f"policy {policy!r}: measure {key} is {value}, where a finite number or "
+                "nothing was expected; please report this as a defect of hetsched"
+            )
+    return measures
 
 
 def write_result(result: Result, path: Path) -> None:
@@ -154,6 +164,10 @@ def _result(value: object) -> Result:
             policy: _known(Closeness, _object(one, f"closeness.{policy}"), f"closeness.{policy}")
             for policy, one in _object(whole.get("closeness", {}), "closeness").items()
         },
+        {
+            policy: _accounts(rows, f"accounts.{policy}")
+            for policy, rows in _object(whole.get("accounts", {}), "accounts").items()
+        },
     )
 
 
@@ -169,6 +183,13 @@ def _policies(value: object, key: str) -> dict[str, Measures]:
         name: _measures(_object(one, f"{key}.{name}"), f"{key}.{name}")
         for name, one in policies.items()
     }
+
+
+def _accounts(value: object, key: str) -> tuple[AccountMeasures, ...]:
+    if not isinstance(value, list):
+        raise InputError(f"{key}: {value!r:.40} is no JSON list [...]")
+    named = ((f"{key}[{at}]", row) for at, row in enumerate(value))
+    return tuple(_known(AccountMeasures, _object(row, name), name) for name, row in named)
 
 
 def _input(given: dict[str, Any]) -> ResultInput:
@@ -220,5 +241,5 @@ def _numbers(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for key, value in measures.items():
         if isinstance(value, Mapping):
             yield from ((f"{key}.{inner}", number) for inner, number in _numbers(value))
-        elif value is not None:
+        elif value is not None and not isinstance(value, str):
             yield key, value

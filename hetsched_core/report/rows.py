@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hetsched_core.measures.accounts import AccountMeasures, rivals
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import MEASURES, Better, Measure, MeasureKind, Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
@@ -22,6 +23,7 @@ from hetsched_core.report.units import (
     durations,
     number,
 )
+from hetsched_core.types.site import Association
 
 _Value = float | None
 
@@ -201,4 +203,88 @@ def _close_row(policy: str, found: Closeness) -> CloseRow:
         logged_wait,
         wait,
         ABSENT if coefficient is None else f"{coefficient:.2f}",
+    )
+
+
+MOST_ACCOUNTS = 12
+"""So many accounts, and so many users, the report shows: those that had most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """What an account or a user had and was due under one policy, as shown."""
+
+    name: str
+    shares: str
+    jobs: str
+    had: str
+    due: str
+    wait: str
+    slowdown: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountGroup:
+    """The accounts, or the users, that had most under the first policy, and how many more are."""
+
+    title: str
+    rows: tuple[AccountRow, ...]
+    more: int
+
+
+def account_name(account: str, user: str) -> str:
+    """Return what an account, or a user of it, is called where both are shown."""
+    if user:
+        return f"{user} of {account}" if account else user
+    return account or "(no account)"
+
+
+def account_groups(
+    policies: Mapping[str, Sequence[AccountMeasures]],
+) -> dict[str, tuple[AccountGroup, ...]]:
+    """Return what accounts and users had under each policy; nothing where there is but one.
+
+    All policies have the same rows in the same order.
+    """
+    first: Sequence[AccountMeasures] = next(iter(policies.values()), ())
+    if len(rivals(first)) < 2:
+        return {}
+    kinds: dict[str, list[Association]] = {
+        "accounts": [(one.account, one.user) for one in first if not one.user],
+        "users": [(one.account, one.user) for one in first if one.user],
+    }
+    return {
+        policy: tuple(
+            AccountGroup(
+                title,
+                _account_rows(measured, names[:MOST_ACCOUNTS]),
+                max(0, len(names) - MOST_ACCOUNTS),
+            )
+            for title, names in kinds.items()
+            if len(names) > 1
+        )
+        for policy, measured in policies.items()
+    }
+
+
+def _account_rows(
+    measured: Sequence[AccountMeasures], names: Sequence[Association]
+) -> tuple[AccountRow, ...]:
+    by_name = {(one.account, one.user): one for one in measured}
+    shown = [by_name[name] for name in names]
+    hours = decimals(one.had_gpu_s / GPU_HOUR.size for one in shown)
+    unit = duration_unit(one.avg_wait_s for one in shown)
+    waits = [None if one.avg_wait_s is None else one.avg_wait_s / unit.size for one in shown]
+    slowdowns = [one.avg_slowdown for one in shown]
+    return tuple(
+        AccountRow(
+            account_name(one.account, one.user),
+            ABSENT if one.shares is None else number(one.shares, 0),
+            number(one.jobs, 0),
+            number(one.had_gpu_s / GPU_HOUR.size, hours),
+            number(one.due_gpu_s / GPU_HOUR.size, hours),
+            ABSENT if wait is None else f"{number(wait, decimals(waits))}{SPACE}{unit.name}",
+            ABSENT if one.avg_slowdown is None else number(one.avg_slowdown, decimals(slowdowns)),
+        )
+        for one, wait in zip(shown, waits, strict=True)
     )

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetsched_core.measures.accounts import AccountMeasures, rivals
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import MEASURES, Better, MeasureKind, Measures
-from hetsched_core.report.rows import best_text
-from hetsched_core.report.units import LOGGED, decimals, duration_unit
+from hetsched_core.report.rows import account_name, best_text
+from hetsched_core.report.units import GPU_HOUR, LOGGED, decimals, duration_unit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -160,6 +161,79 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
             ),
         ),
         notes=(),
+    )
+
+
+MOST_ACCOUNTS = 10
+"""For so many accounts a terminal has room: those that had most under the first policy."""
+
+
+def account_table(
+    policies: Mapping[str, Sequence[AccountMeasures]], measures: Mapping[str, Measures]
+) -> Comparison | None:
+    """Return the table of what accounts had and were due; of users, where there is one account.
+
+    Args:
+        policies: the accounts and users under each policy, those that had most first.
+        measures: the measures of each policy.
+
+    Returns:
+        None where nobody shares with anybody.
+    """
+    first = rivals(next(iter(policies.values()), ()))
+    if len(first) < 2:
+        return None
+    shown = first[:MOST_ACCOUNTS]
+    by_name = [{(one.account, one.user): one for one in measured} for measured in policies.values()]
+    # The policies of one account stand below each other.
+    lines = [of_policy[one.account, one.user] for one in shown for of_policy in by_name]
+    begins = [at % len(policies) == 0 for at in range(len(lines))]
+
+    def once(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(text if begin else "" for text, begin in zip(texts, begins, strict=True))
+
+    notes = []
+    if len(first) > len(shown):
+        kind = "users" if first[0].user else "accounts"
+        notes.append(f"and {len(first) - len(shown)} {kind} more: --json FILE has them all")
+    even = {n: f"{m.jain_slowdown:.2f}" for n, m in measures.items() if m.jain_slowdown is not None}
+    off = {
+        name: f"{100.0 * m.worst_share_error:.0f} %"
+        for name, m in measures.items()
+        if m.worst_share_error is not None
+    }
+    for what, told in (
+        ("evenness of users' slowdowns (Jain's index)", even),
+        ("worst account is off its due by", off),
+    ):
+        if told:
+            notes.append(f"{what}: {', '.join(f'{name} {value}' for name, value in told.items())}")
+    return Comparison(
+        columns=(
+            Column(
+                ("", "user" if first[0].user else "account"),
+                once([account_name(one.account, one.user) for one in lines]),
+            ),
+            Column(
+                ("", "shares"),
+                once([ABSENT if one.shares is None else str(one.shares) for one in lines]),
+            ),
+            Column(("", "jobs"), once([str(one.jobs) for one in lines])),
+            Column(("", "policy"), tuple(policies) * len(shown)),
+            _column(
+                ("had", GPU_HOUR.name),
+                [one.had_gpu_s / GPU_HOUR.size for one in lines],
+                MeasureKind.NUMBER,
+            ),
+            _column(
+                ("due", GPU_HOUR.name),
+                [one.due_gpu_s / GPU_HOUR.size for one in lines],
+                MeasureKind.NUMBER,
+            ),
+            _column(("wait",), [one.avg_wait_s for one in lines], MeasureKind.DURATION),
+            _column(("slow-", "down"), [one.avg_slowdown for one in lines], MeasureKind.NUMBER),
+        ),
+        notes=tuple(notes),
     )
 
 

@@ -413,6 +413,7 @@ class Simulation:
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
             windows=world.windows,
+            site=world.site(),
         )
         if Knowledge.FUTURE_ARRIVALS in self._planner.policy.info.knows:
             return OfflineSnapshot.of(snapshot, tuple(self._future.values()))

@@ -32,6 +32,7 @@ from hetsched_core.types import (
     Submission,
     Trigger,
 )
+from hetsched_core.types.site import SiteSettings
 
 
 class Sparing(NamedTuple):
@@ -71,7 +72,8 @@ def first_starts(
         left: job -> samples still to do; jobs that may not start at all are left out.
         wanted: the jobs asked for; the simulation ends when all of them have started.
         arrivals: jobs that come later.
-        settings: costs; the rounds are those of the snapshot.
+        settings: costs, and how fast use is forgotten; rounds, shares and limits are those of the
+            snapshot.
         horizon_s: how many seconds to look ahead.
         sparing: how seldom the policy is asked.
         go_on: asked at each instant; once it is False, no more is simulated.
@@ -86,13 +88,18 @@ def first_starts(
     """
     if policy.info.model is ExecutionModel.TASKS:
         raise InputError(f"policy {policy.info.name!r} schedules tasks; only replays know of them")
+    settings = settings or SimulationSettings()
+    site = snapshot.site
     settings = replace(
-        settings or SimulationSettings(),
+        settings,
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
         windows=snapshot.windows,
         runs_per_job=snapshot.runs_per_job,
+        site=None
+        if site is None
+        else replace(settings.site or SiteSettings(), tree=site.tree, limits=site.limits),
     )
     world = _world(snapshot, plan, policy, left, settings)
     future = {submission.job.id: submission for submission in arrivals}
@@ -223,6 +230,8 @@ def _world(
             _take_over(world, view, left[job_id], until_s.get(job_id))
         elif job_id in plan.entries:
             world.gone.add(job_id)
+    if snapshot.site is not None:
+        world.remember(snapshot.site.used)
     return world
 
 

@@ -16,6 +16,7 @@ from hetsched_core.types import (
     Window,
 )
 from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.site import SiteSettings
 from hetsched_core.values.settings import setting
 
 
@@ -28,12 +29,14 @@ class SimulationSettings(Costs):
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
             any number.
         windows: spans in which nodes are closed to the jobs.
+        site: shares and limits; None where there are none, and all jobs are of one tier.
     """
 
     seed: int = setting(0, "for policies that draw random numbers")
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
     windows: tuple[Window, ...] = ()
+    site: SiteSettings | None = None
 
     @property
     def lead_s(self) -> float:

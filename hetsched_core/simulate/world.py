@@ -34,6 +34,7 @@ from hetsched_core.simulate.events import (
 from hetsched_core.simulate.heap import EventHeap, EventPriority
 from hetsched_core.simulate.settings import Estimates, RunMeasurement, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
+from hetsched_core.site import Ledger
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -51,6 +52,7 @@ from hetsched_core.types import (
     closed_to,
 )
 from hetsched_core.types.making import maker
+from hetsched_core.types.site import Association, Site, SiteSettings, association_of
 
 _make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
@@ -126,6 +128,9 @@ class World:
         self._looks_s = math.inf
         for window in self.windows:
             self.look_again(window.from_s)
+        self._served: dict[Association, float] = {}
+        self._ledger = Ledger()
+        self._site: Site | None = None
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -161,6 +166,8 @@ class World:
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
+        if self.settings.site is not None:
+            self._count(active, self._served)
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
             self._remember(active)
         self.triggers.add(Trigger.END)
@@ -190,6 +197,53 @@ class World:
         self.log.closed_s = self.now
         header = self.log.header
         self.log.rounds = math.ceil((self.now - header.origin_s) / header.round_s)
+
+    @property
+    def tiered(self) -> bool:
+        """Whether jobs may be of several tiers."""
+        return self.settings.site is not None
+
+    def site(self) -> Site | None:
+        """Return what the site says, with what users had used when that was looked at last."""
+        site = self.settings.site
+        if site is not None and self.now >= self._ledger.at_s + site.period_s:
+            served = dict(self._served)
+            for active in self.active.values():
+                self._count(active, served)
+            self._ledger = self._ledger.at(self.now, served, site.half_life_s)
+            whole = self._whole_past(site)
+            used: Map[Association, float] = Map(
+                {user: gpu_s / whole for user, gpu_s in self._ledger.used.items()}
+            )
+            self._site = Site(site.tree, used, site.limits)
+        return self._site
+
+    def remember(self, used: Map[Association, float]) -> None:
+        """Begin with what users had used until now, the jobs that are active included.
+
+        Args:
+            used: as in a site (`Site.used`).
+        """
+        site = self.settings.site
+        if site is None:
+            return
+        whole = self._whole_past(site)
+        # Who has no job now is kept by what it has been served: nothing, from here on.
+        self._served = dict.fromkeys(used, 0.0)
+        served = dict(self._served)
+        for active in self.active.values():
+            self._count(active, served)
+        past: Map[Association, float] = Map({user: part * whole for user, part in used.items()})
+        self._ledger = Ledger(self.now, served, past)
+        self._site = Site(site.tree, used, site.limits)
+
+    def _whole_past(self, site: SiteSettings) -> float:
+        """GPU seconds that all GPUs give in all the past, decayed."""
+        return max(1, self.cluster.gpus) * site.half_life_s / math.log(2.0)
+
+    def _count(self, active: Active, served: dict[Association, float]) -> None:
+        user = association_of(active.job)
+        served[user] = served.get(user, 0.0) + active.seen().service_at(self.now)
 
     # -- runs --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +14,15 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hetsched_core.errors import InputError, UnknownNameError, unknown
 from hetsched_core.traces.node_types import NodeTypes, normal_gpu_type
 from hetsched_core.traces.sacct.fields import MAX_NODES, FieldError, expand_nodes, parse_memory
+from hetsched_core.traces.site_file import (
+    AccountTable,
+    PartitionRules,
+    QosTable,
+    ShareSettings,
+    SiteTables,
+    rule_lines,
+    site_blocks,
+)
 from hetsched_core.types import Cluster, Node, Window
 from hetsched_core.values.records import Form, count, quoted, read_toml, tables
 
@@ -29,12 +38,14 @@ class ClusterFile:
         node_types: the types of GPUs that a log leaves untyped.
         partitions: the names of the nodes of each partition.
         windows: spans in which nodes are closed.
+        site: shares, QOS and limits.
     """
 
     cluster: Cluster
     node_types: NodeTypes = field(default_factory=NodeTypes)
     partitions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
+    site: SiteTables = field(default_factory=SiteTables)
 
     def gpu_type_on(self, host: str) -> str | None:
         """Return the type of an untyped GPU on a host; None where that cannot be told."""
@@ -108,10 +119,14 @@ class _Nodes:
     host: _NodeNames = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Partition:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Partition(PartitionRules):
     name: _Text
     nodes: _NodeNames
+
+    def rules(self) -> PartitionRules:
+        own = (each.name for each in fields(PartitionRules))
+        return PartitionRules(**{name: getattr(self, name) for name in own})
 
 
 # `from` cannot be the name of a field.
@@ -128,6 +143,9 @@ class _Document:
     node_types: _Types = field(default_factory=NodeTypes)
     partitions: Annotated[tuple[_Partition, ...], tables("partitions", _Partition)] = ()
     windows: Annotated[tuple[_Window, ...], tables("windows", _Window)] = ()
+    shares: ShareSettings | None = None
+    accounts: Annotated[tuple[AccountTable, ...], tables("accounts", AccountTable)] = ()
+    qos: Annotated[tuple[QosTable, ...], tables("qos", QosTable)] = ()
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -179,7 +197,11 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
             windows.append(Window(closed, window["from"], window["until"], window.get("name", "")))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-    return ClusterFile(cluster, said.node_types, partitions, tuple(windows))
+    rules = {partition.name: partition.rules() for partition in said.partitions}
+    told = {name: each for name, each in rules.items() if each != PartitionRules()}
+    site = SiteTables(said.shares, said.accounts, said.qos, told)
+    site.check(source)
+    return ClusterFile(cluster, said.node_types, partitions, tuple(windows), site)
 
 
 def _known_names(where: str, given: Iterable[str], cluster: Cluster) -> frozenset[str]:
@@ -316,14 +338,17 @@ def format_cluster(file: ClusterFile, comments: Iterable[str] = ()) -> str:
         blocks.append(block)
     for name, members in file.partitions.items():
         names = fold_names(node for node in file.cluster.names if node in members)
-        blocks.append(["[[partitions]]", f"name = {_quote(name)}", f"nodes = {_quote(names)}"])
+        block = ["[[partitions]]", f"name = {_quote(name)}", f"nodes = {_quote(names)}"]
+        rules = file.site.partitions.get(name)
+        blocks.append([*block, *(rule_lines(rules, _quote) if rules else ())])
     for window in file.windows:
         names = fold_names(node for node in file.cluster.names if node in window.nodes)
         block = ["[[windows]]", f"name = {_quote(window.name)}", f"nodes = {_quote(names)}"]
         blocks.append([*block, f"from = {window.from_s!r}", f"until = {window.until_s!r}"])
+    blocks += site_blocks(file.site, _quote)
     if file.node_types.rules:
-        rules = [f"{_quote(key)} = {_quote(value)}" for key, value in file.node_types.rules]
-        blocks.append(["[node_types]", *rules])
+        lines = [f"{_quote(key)} = {_quote(value)}" for key, value in file.node_types.rules]
+        blocks.append(["[node_types]", *lines])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 

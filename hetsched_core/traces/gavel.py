@@ -23,7 +23,7 @@ import numpy as np
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import ModelProfile, gavel_profile, match_gpu
 from hetsched_core.traces.lines import read_lines
-from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
+from hetsched_core.traces.workload import LATEST_S, RejectedJob, Workload, arrival_order
 from hetsched_core.types import Job, Layer, RequirementSet, SpeedTable, Submission
 
 ALONE = "null"
@@ -234,14 +234,12 @@ def gavel_workload(
     """
     submissions = []
     rejected = []
-    slos = 0
     for job in jobs:
         job_id = f"{prefix}{job.line}"
         reason = _reject(job, tables.get(job.model))
         if reason:
             rejected.append(RejectedJob(job_id, reason, job.line))
             continue
-        slos += job.slo is not None
         submissions.append(
             Submission(
                 Job(
@@ -253,15 +251,18 @@ def gavel_workload(
                     weight=job.weight,
                     name=job.model,
                     asked_count=job.gpus,
+                    deadline_s=_deadline_s(job, tables[job.model]),
                 ),
                 job.steps,
             )
         )
     used = {submission.job.profile for submission in submissions}
     assumptions = ["Work is counted in steps: one sample is one step of one GPU."]
+    slos = sum(submission.job.deadline_s is not None for submission in submissions)
     if slos:
         assumptions.append(
-            f"{slos} of {len(submissions)} jobs: they have an SLO, which is ignored."
+            f"{slos} of {len(submissions)} jobs: they have an SLO, which is kept as a deadline: so "
+            "many times the run time on the fastest GPU type. No policy looks at it."
         )
     return Workload(
         tuple(sorted(submissions, key=arrival_order)),
@@ -269,6 +270,19 @@ def gavel_workload(
         tuple(assumptions),
         tuple(rejected),
     )
+
+
+def _deadline_s(job: GavelJob, table: SpeedTable) -> float | None:
+    """Return by when a job is to end; its SLO counts run times, as in Gavel's scheduler.py.
+
+    None where that is later than a time can be.
+    """
+    if job.slo is None:
+        return None
+    at = int(np.searchsorted(table.counts, job.gpus))
+    fastest = max(table.one_node[:, at].max(), table.several_nodes[:, at].max())
+    deadline_s = job.arrival_s + job.slo * (job.steps / (job.gpus * float(fastest)))
+    return deadline_s if deadline_s <= LATEST_S else None
 
 
 def _reject(job: GavelJob, table: SpeedTable | None) -> GavelRejectReason | None:

@@ -312,6 +312,7 @@ class _Conversion:
                 account=run.account,
                 partition=run.partition,
                 asked_count=main.gpus,
+                qos=run.qos,
                 assumed=frozenset(key for a in assumed for key in _ASSUMED_FIELDS.get(a, ())),
             ),
             samples,

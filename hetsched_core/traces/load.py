@@ -39,9 +39,12 @@ from hetsched_core.traces.sacct import (
     Unusable,
     read_sacct,
 )
+from hetsched_core.traces.site_jobs import under_site
+from hetsched_core.traces.slurm_site import SlurmSite
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
+from hetsched_core.types.site import SiteSettings
 
 CLUSTER_EXAMPLE = (
     'schema = "hetsched-cluster/1"',
@@ -105,16 +108,21 @@ class Inputs:
 class ReplayInputs(Inputs):
     """What a replay needs: jobs, the true speeds of their profiles, and a cluster.
 
-    `windows` are spans in which nodes of it are closed.
+    `windows` are spans in which nodes of it are closed. `site` is None where nothing is said of
+    shares, limits or tiers.
     """
 
     speeds: Speeds
     cluster: Cluster
     windows: tuple[Window, ...] = ()
+    site: SiteSettings | None = None
 
 
 def load_workload(
-    paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
+    paths: Sequence[Path],
+    cluster: ClusterFile | None = None,
+    options: LoadOptions | None = None,
+    site: SlurmSite | None = None,
 ) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 
@@ -122,6 +130,7 @@ def load_workload(
         paths: As for `read_inputs`.
         cluster: Where the jobs will run; inferred from accounting logs where it is None.
         options: How accounting logs become jobs.
+        site: What Slurm says of shares, limits and partitions beside the cluster.
 
     Raises:
         InputError: A file cannot be used, a cluster must be given, or no job runs on it.
@@ -133,7 +142,14 @@ def load_workload(
             f"nothing in {_names(paths)} tells which cluster its jobs run on: give --cluster FILE, "
             f"a file of lines such as: {' | '.join(CLUSTER_EXAMPLE)} (docs/formats/cluster.md)"
         )
+    if site is not None:
+        cluster = site.added_to(cluster)
+        workload = replace(workload, assumptions=(*workload.assumptions, *site.notes))
     nodes, workload = cluster.cluster, limited_to_partitions(workload, cluster)
+    workload, word = under_site(workload, cluster)
+    if not workload.submissions:
+        why = "; ".join(f"{n} jobs: {reason}" for reason, n in workload.rejections())
+        raise InputError(f"no job of {_names(paths)} could ever start: {why}; raise these limits")
     tables = workload.tables
     used = {submission.job.profile for submission in workload.submissions}
     if not used <= tables.keys():
@@ -153,6 +169,7 @@ def load_workload(
         speeds=Speeds(nodes, {profile: tables[profile] for profile in sorted(used)}),
         cluster=nodes,
         windows=cluster.windows,
+        site=word,
     )
 
 

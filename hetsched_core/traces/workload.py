@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from hetsched_core.types import SpeedTable, Submission
 
+LATEST_S = 1e11
+"""The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class RejectedJob:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
+from hetsched_core.traces.workload import LATEST_S, RejectedJob, Workload, arrival_order
 from hetsched_core.types import (
     EndState,
     Job,
@@ -31,18 +31,18 @@ from hetsched_core.values.records import structure, unstructure
 
 SCHEMA = "hetsched-workload/1"
 
-LATEST_S = 1e11
-"""The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
-
 _OWN_KEYS = tuple(f.name for f in fields(Submission) if f.name not in ("job", "loss"))
 """What a job's line says beside what its user told."""
 
+_NOT_ITS_OWN = ("id", "closed", "limits")
+"""Fields that a line has under another key, or that a cluster file tells."""
+
 _JOB_KEYS = dict.fromkeys(
-    ("job", *(f.name for f in fields(Job) if f.name not in ("id", "closed")), *_OWN_KEYS)
+    ("job", *(f.name for f in fields(Job) if f.name not in _NOT_ITS_OWN), *_OWN_KEYS)
 )
 """In order, and found at once: every key of every job is looked for."""
 
-_SHARED_KEYS = ("profile", "user", "account", "partition")
+_SHARED_KEYS = ("profile", "user", "account", "partition", "qos")
 """Texts that many jobs have in common: a million jobs need them once."""
 
 
@@ -224,6 +224,7 @@ def _submission(
         ("submit_s", job.submit_s, 0.0, LATEST_S),
         ("eligible_s", job.eligible_s, job.submit_s, LATEST_S),
         ("cancel_s", submission.cancel_s, job.submit_s, LATEST_S),
+        ("deadline_s", job.deadline_s, job.submit_s, LATEST_S),
         ("cpus_per_gpu", job.cpus_per_gpu, 0.0, math.inf),
         ("memory_mb_per_gpu", job.memory_mb_per_gpu, 0.0, math.inf),
     ):

@@ -61,6 +61,10 @@ class Job:
     (None: any number); where `min_nodes` is above 1, they give equal parts. `closed` are nodes that
     are closed to it now, for a window that is ahead or has begun: it neither starts nor stays
     there. Whoever shows it to a policy says so (`closed_to`), and no user.
+
+    Jobs of a higher `tier` go strictly before those of a lower one. `limits` names those of the
+    site's limits that it comes under, the same object for all jobs that come under the same ones.
+    `deadline_s` is when its user wants it to have ended.
     """
 
     id: str
@@ -89,6 +93,10 @@ class Job:
     min_nodes: int = 1
     max_nodes: int | None = None
     closed: frozenset[str] = frozenset()
+    tier: int = 0
+    limits: tuple[str, ...] = ()
+    qos: str = ""
+    deadline_s: float | None = None
 
     @property
     def eligible_from_s(self) -> float:

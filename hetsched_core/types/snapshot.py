@@ -11,6 +11,7 @@ from hetsched_core.types.cluster import ALL_SHAPES, Cluster, NodeView, Shape
 from hetsched_core.types.job import Job, JobView, Submission
 from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
+from hetsched_core.types.site import Site
 from hetsched_core.types.speeds import Speeds
 from hetsched_core.types.window import Window
 
@@ -62,6 +63,8 @@ class Snapshot:
             asked for; what runs of ours hold does not count.
         windows: spans in which nodes are closed, that have not ended. What they close to a job now
             stands in `Job.closed`; a policy that looks ahead may look at them.
+        site: what the site says of who comes first and who may have how much, with use of late in
+            steps of minutes; None where it says nothing, and all jobs are of one tier.
     """
 
     now: float
@@ -82,6 +85,7 @@ class Snapshot:
     gone: frozenset[str] = frozenset()
     nodes_changed: bool = True
     windows: tuple[Window, ...] = ()
+    site: Site | None = None
 
     def shapes_for(self, job: Job) -> frozenset[Shape]:
         """Return the shapes that can be realised for a job."""

@@ -1,8 +1,8 @@
-"""How many GPUs the site's accounting lets one job have.
+"""How many GPUs the site's accounting lets jobs have, each and together, and how many may run.
 
 Read with sacctmgr, since neither squeue nor slurmctld's own listing shows the limits per user. Only
-limits on GPUs of any type (`gres/gpu`) count: those on one type, and those on what several jobs
-have together, show as Slurm's reason once a job is placed.
+limits on GPUs of any type (`gres/gpu`) count: those on one type show as Slurm's reason once a job
+is placed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from hetsched_core.types.site import Limit
 
 if TYPE_CHECKING:
     from slurm_plugin.backend.state import SlurmJob
@@ -24,6 +26,12 @@ PER_JOB, PER_USER, PER_ACCOUNT, GROUP = (
     "MaxTRESPerAccount",
     "GrpTRES",
 )
+JOBS_PER_USER, JOBS_PER_ACCOUNT, GROUP_JOBS = "MaxJobsPerUser", "MaxJobsPerAccount", "GrpJobs"
+
+_OF_GROUPS = (GROUP, GROUP_JOBS)
+_ON_JOBS = (JOBS_PER_USER, JOBS_PER_ACCOUNT, GROUP_JOBS)
+_OF_QOS = (PER_JOB, PER_USER, PER_ACCOUNT, GROUP, *_ON_JOBS)
+_OF_USERS = (PER_JOB, GROUP, JOBS_PER_USER, GROUP_JOBS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +58,7 @@ class GpuLimits:
     """All limits that may bind a job.
 
     Attributes:
-        qos: QOS -> kind -> GPUs, of those that limit GPUs.
+        qos: QOS -> kind -> GPUs, or jobs, of those that limit them.
         over_partition: the QOS that go before their partition's.
         of_partition: partition -> its own QOS.
         associations: (account, user, partition) -> association; user and partition may be "".
@@ -67,51 +75,69 @@ class GpuLimits:
         Of each kind the first that is set counts: the partition's QOS, the job's QOS, the
         association (https://slurm.schedmd.com/resource_limits.html).
         """
+        kinds = (PER_JOB, PER_USER, PER_ACCOUNT, GROUP)
+        found = (each for kind in kinds for each in self._of_kind(job, kind))
+        return min((GpuLimit(most, where) for most, where in found), default=None)
+
+    def over_several(self, job: SlurmJob) -> dict[str, Limit]:
+        """Return the limits that hold for a job and others together, each by its name."""
+        found = {}
+        whose = {
+            PER_USER: f" of user {job.user}",
+            JOBS_PER_USER: f" of user {job.user}",
+            PER_ACCOUNT: f" of account {job.account}",
+            JOBS_PER_ACCOUNT: f" of account {job.account}",
+        }
+        for kind in (PER_USER, PER_ACCOUNT, GROUP, *_ON_JOBS):
+            for most, where in self._of_kind(job, kind):
+                limit = Limit(jobs=most) if kind in _ON_JOBS else Limit(gpus=most)
+                found[where + (whose.get(kind, "") if where.startswith("QOS") else "")] = limit
+        return found
+
+    def _of_kind(self, job: SlurmJob, kind: str) -> Iterator[tuple[int, str]]:
+        """Yield what limits of a kind allow a job, and whose they are."""
         chain = [self.of_partition.get(job.partition, ""), job.qos]
         if job.qos in self.over_partition:
             chain.reverse()
-        found: list[GpuLimit] = []
-        for kind in (PER_JOB, PER_USER, PER_ACCOUNT, GROUP):
-            setting = next((name for name in chain if kind in self.qos.get(name, {})), None)
-            if setting is not None:
-                found.append(GpuLimit(self.qos[setting][kind], f"QOS {setting}: {kind}"))
-            else:
-                found += self._of_association(job, kind)
-        return min(found, default=None)
+        setting = next((name for name in chain if kind in self.qos.get(name, {})), None)
+        if setting is not None:
+            yield self.qos[setting][kind], f"QOS {setting}: {kind}"
+        else:
+            yield from self._of_association(job, kind)
 
-    def _of_association(self, job: SlurmJob, kind: str) -> Iterator[GpuLimit]:
+    def _of_association(self, job: SlurmJob, kind: str) -> Iterator[tuple[int, str]]:
         whole = (job.account, job.user, "")
         own = self.associations.get((job.account, job.user, job.partition))
         own = own or self.associations.get(whole)
         if own is not None and kind in own.limits:
-            yield GpuLimit(own.limits[kind], f"user {own.user} in account {own.account}: {kind}")
-        if kind != GROUP:
+            yield own.limits[kind], f"user {own.user} in account {own.account}: {kind}"
+        if kind not in _OF_GROUPS:
             # sacctmgr shows what is inherited with the one who inherits it.
             return
         account = self.associations.get((job.account, "", ""))
         while account is not None:
             if kind in account.limits:
-                yield GpuLimit(account.limits[kind], f"account {account.account}: {kind}")
+                yield account.limits[kind], f"account {account.account}: {kind}"
             account = self.associations.get((account.parent, "", "")) if account.parent else None
 
 
 def read_limits() -> GpuLimits | None:
     """Ask Slurm for the limits; None where it does not tell, for example with slurmdbd away."""
     try:
-        configuration = _run("scontrol", "show", "config")
-        enforced = _setting(configuration, "AccountingStorageEnforce").split(",")
+        configuration = told_by("scontrol", "show", "config")
+        enforced = setting_of(configuration, "AccountingStorageEnforce").split(",")
         if not {"limits", "all"} & set(enforced):
             return GpuLimits()
-        cluster = _setting(configuration, "ClusterName")
+        cluster = setting_of(configuration, "ClusterName")
         return parse_limits(
-            _run("scontrol", "show", "partitions", "--oneliner"),
-            _run(
+            told_by("scontrol", "show", "partitions", "--oneliner"),
+            told_by(
                 *("sacctmgr", "-nP", "show", "qos"),
-                "format=Name,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES",
+                "format=Name,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES,MaxJobsPU,MaxJobsPA,GrpJobs",
             ),
-            _run(
+            told_by(
                 *("sacctmgr", "-nP", "show", "associations", f"cluster={cluster}"),
-                "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES",
+                "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES,MaxJobs,GrpJobs",
             ),
         )
     except (OSError, ValueError, subprocess.SubprocessError):
@@ -132,18 +158,15 @@ def parse_limits(partitions: str, qos: str, associations: str) -> GpuLimits:
     limits: dict[str, dict[str, int]] = {}
     over: set[str] = set()
     for line in qos.splitlines():
-        name, flags, *tres = line.split("|")
-        per_job, per_user, per_account, group = tres
-        limits[name] = _limits(
-            {PER_JOB: per_job, PER_USER: per_user, PER_ACCOUNT: per_account, GROUP: group}
-        )
+        name, flags, *told = line.split("|")
+        limits[name] = _limits(dict(zip(_OF_QOS, told, strict=True)))
         if "OverPartQOS" in flags.split(","):
             over.add(name)
     found_associations: dict[tuple[str, str, str], Association] = {}
     for line in associations.splitlines():
-        account, user, partition, parent, per_job, group = line.split("|")
+        account, user, partition, parent, *told = line.split("|")
         found_associations[account, user, partition] = Association(
-            account, user, partition, parent, _limits({PER_JOB: per_job, GROUP: group})
+            account, user, partition, parent, _limits(dict(zip(_OF_USERS, told, strict=True)))
         )
     return GpuLimits(limits, frozenset(over), of_partition, found_associations)
 
@@ -160,23 +183,34 @@ def cluster_of(configuration: str) -> str:
     Where its state lies, or its configuration, can change while it stays the same.
     """
     name, host, port = (
-        _setting(configuration, setting)
+        setting_of(configuration, setting)
         for setting in ("ClusterName", r"SlurmctldHost\[0\]", "SlurmctldPort")
     )
     return f"{name} at {host}:{port}"
 
 
-def _limits(tres: Mapping[str, str]) -> dict[str, int]:
-    found = {kind: re.search(r"(?:^|,)gres/gpu=(\d+)", text) for kind, text in tres.items()}
+def _limits(told: Mapping[str, str]) -> dict[str, int]:
+    found = {
+        kind: re.fullmatch(r"(\d+)", text)
+        if kind in _ON_JOBS
+        else re.search(r"(?:^|,)gres/gpu=(\d+)", text)
+        for kind, text in told.items()
+    }
     return {kind: int(match[1]) for kind, match in found.items() if match}
 
 
-def _setting(configuration: str, name: str) -> str:
+def setting_of(configuration: str, name: str) -> str:
+    """Return a setting, of what `scontrol show config` prints; "" where it is not there."""
     found = re.search(rf"^{name}\s*=\s*(\S+)", configuration, re.MULTILINE)
     return found[1] if found else ""
 
 
-def _run(*command: str) -> str:
+def told_by(*command: str) -> str:
+    """Return what one of Slurm's commands prints.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it cannot be run, fails, or takes too long.
+    """
     return subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

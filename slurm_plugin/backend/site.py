@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_plugin.backend.limits import GpuLimits
+from slurm_plugin.backend.shares import SlurmShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class SlurmSite:
     `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
     limit of each partition, None for none; `limits` are those of its accounting, None where they
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
+    `shares` is who is due what and goes first, None where that could not be read.
     `cluster` tells it from all others, whatever the configuration file is: its name, and where its
     first slurmctld listens.
     """
@@ -24,3 +26,4 @@ class SlurmSite:
     limits: GpuLimits | None = None
     private_jobs: bool = False
     cluster: str = ""
+    shares: SlurmShares | None = None

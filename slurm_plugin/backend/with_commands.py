@@ -44,6 +44,7 @@ from slurm_plugin.backend.gres import (
 )
 from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     Asked,
@@ -143,7 +144,10 @@ class CommandsBackend:
         private = jobs_are_private(configuration)
         cluster = cluster_of(configuration)
         limits_of = read_limits()
-        return SlurmSite(float(times.get("KillWait", 0)), longest_s, limits_of, private, cluster)
+        shares = read_shares(configuration)
+        return SlurmSite(
+            float(times.get("KillWait", 0)), longest_s, limits_of, private, cluster, shares
+        )
 
     def script(self, job: str) -> str:
         """Return a job's script."""

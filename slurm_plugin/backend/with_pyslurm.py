@@ -38,6 +38,7 @@ from slurm_plugin.backend.gres import (
 )
 from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     Asked,
@@ -201,6 +202,7 @@ class PyslurmBackend:
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
+        told = read_configuration()
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
         return SlurmSite(
             float(configuration.kill_wait_time or 0),
@@ -208,7 +210,8 @@ class PyslurmBackend:
             read_limits(),
             not {"jobs", "all"}.isdisjoint(configuration.private_data),
             # pyslurm does not tell where slurmctld is.
-            cluster_of(read_configuration()),
+            cluster_of(told),
+            read_shares(told),
         )
 
     def script(self, job: str) -> str:

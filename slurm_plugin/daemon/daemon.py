@@ -170,8 +170,10 @@ class Daemon:
         try:
             # The clock may have been set back. Jobs are read last, so that they are fresh.
             if not self._clock() < self._site_due_s <= self._clock() + _SITE_S:
-                self._world.observe_site(self._backend.site())
-                self._site_due_s = self._clock() + _SITE_S
+                site = self._backend.site()
+                self._world.observe_site(site)
+                often_s = _SITE_S if site.shares is None else site.shares.period_s
+                self._site_due_s = self._clock() + min(_SITE_S, often_s)
             begun = self._stopwatch()
             state = self._backend.read()
             took_s = self._stopwatch() - begun
@@ -532,6 +534,7 @@ class Daemon:
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
             windows=world.windows,
+            site=world.site,
         )
 
     def _round(self, now: float) -> Round:

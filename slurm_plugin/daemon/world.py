@@ -36,6 +36,7 @@ from hetsched_core.types import (
     Trigger,
     Window,
 )
+from hetsched_core.types.site import Site
 from slurm_plugin.backend import (
     HOLDS,
     Cancel,
@@ -91,6 +92,7 @@ from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelecti
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
+from slurm_plugin.daemon.standing import Standing
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
@@ -154,6 +156,7 @@ class LiveWorld:
         self.estimates = estimates or LiveSpeeds()
         self._knows, self.elements = knows, elements
         self._site: SlurmSite | None = None
+        self._standing = Standing()
         self.cluster: Cluster | None = None
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
@@ -355,8 +358,19 @@ class LiveWorld:
         before, self._site = self._site, site
         if site.limits is None and before is not None:
             self._site = replace(site, limits=before.limits)
-        if before is None or before.limits != self._site.limits:
+        limits_differ = before is None or before.limits != self._site.limits
+        if self._standing.observe(site, anew=limits_differ) or limits_differ:
             self._describe_all()
+
+    @property
+    def site(self) -> Site | None:
+        """What the site says of who comes first, for policies."""
+        return self._standing.site
+
+    @property
+    def tiered(self) -> bool:
+        """Whether jobs may be of several tiers."""
+        return self._standing.site is not None
 
     @property
     def site_warnings(self) -> dict[str, str]:
@@ -809,6 +823,7 @@ class LiveWorld:
             shapes=self._shapes(request, seen),
             copies=self._copies(known),
         )
+        known.whole = self._standing.of(known.whole, seen, self._site)
         if seen.exclusive == "node":
             memory_mb = request.own.memory_mb if request.rigid else None
             known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)

@@ -38,6 +38,7 @@ from hetsched_core.policies.hadar.market import OpenNodes, bids
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
 from hetsched_core.policies.hadar.queue import QueueOutcome, SearchLimits, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import portions
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -110,13 +111,17 @@ class Hadar:
         full = self.replan is Replanning.FULL
         kept = _fixed(snapshot) if full else staying(snapshot)
         jobs: list[tuple[JobView, Way]] = []
-        queue, has = [], {}
-        for view in snapshot.by_submission():
+        active = snapshot.by_submission()
+        parts = portions(snapshot, [view for view in active if view.id not in kept])
+        part_of = {view.id: at for at, part in enumerate(parts) for view in part}
+        queues: list[list[int]] = [[] for _ in parts]
+        has = {}
+        for view in active:
             way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
             if way is None or view.blocked is not None:
                 continue
             if view.id not in kept:
-                queue.append(len(jobs))
+                queues[part_of[view.id]].append(len(jobs))
                 configuration = present(snapshot, view) if full else None
                 if (
                     configuration is not None
@@ -125,11 +130,15 @@ class Hadar:
                 ):
                     has[len(jobs)] = configuration
             jobs.append((view, way))
-        placed, left, diagnostics = kept, {}, Diagnostics(method="no job waits")
-        if queue:
-            outcome, nodes = self._plan_queue(snapshot, kept, jobs, queue, has)
-            placed = _on_nodes(snapshot, kept, jobs, nodes, outcome)
-            left = {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
+        placed, diagnostics = kept, Diagnostics(method="no job waits")
+        left: dict[str, float] = {}
+        for queue in filter(None, queues):
+            if FreeGpus.beside(snapshot, placed).full:
+                left |= dict.fromkeys((jobs[at][0].id for at in queue), -np.inf)
+                continue
+            outcome, nodes = self._plan_queue(snapshot, placed, jobs, queue, has)
+            placed = _on_nodes(snapshot, placed, jobs, nodes, outcome)
+            left |= {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
             diagnostics = _diagnostics(outcome, nodes)
 
         def waits(snapshot: Snapshot, view: JobView) -> Waiting:

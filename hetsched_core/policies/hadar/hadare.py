@@ -34,6 +34,7 @@ from hetsched_core.placement.free import PerGpu, idle_cluster, on_one_node
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -316,6 +317,16 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     choosers = sorted(
         (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
     )
+    # Whatever a job asks for, each copy has all GPUs of a node.
+    node_gpus = snapshot.cluster.gpus / max(1, len(snapshot.cluster))
+    turn = in_turn(
+        snapshot,
+        [fork.view for fork in choosers],
+        running_stay=False,
+        wanted=lambda _: node_gpus,
+    )
+    of = {fork.view.id: fork for fork in choosers}
+    choosers = [of[view.id] for view in turn]
     # Of jobs of unknown size none has more left than another: the one on fewest nodes goes first.
     waiting = [(-math.inf, 0, at) for at in range(len(choosers))]
     while waiting and len(taken) < len(snapshot.cluster):

@@ -33,6 +33,7 @@ from hetsched_core.policies.hops.queue import (
 from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
 from hetsched_core.policies.hops.solve import SolverInput, SolverOutput, plan_once, take
 from hetsched_core.policies.job_size import run_times
+from hetsched_core.site import weights
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -100,6 +101,8 @@ class HopsRound:
         self._notes = HopsNotes.read(snapshot.previous.memory).counted(
             snapshot.now, len(snapshot.jobs)
         )
+        # (J,) what each counts for the site's sake, beside what the policy makes of it.
+        self._due = np.ones(len(self._views))
         self._placed: dict[int, Configuration] = {}
         self._outcomes: list[SolverOutput] = []
         self._queue: Ints = np.zeros(0, np.int64)
@@ -176,7 +179,9 @@ class HopsRound:
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
         # The jobs are in order of submission, which decides between equals.
-        self._queue = able[np.argsort(-priorities[able], kind="stable")]
+        queue = able[np.argsort(-priorities[able], kind="stable")]
+        self._due[queue] = weights(self._snapshot, [self._views[at] for at in queue.tolist()])
+        self._queue = queue[np.argsort(-(priorities * self._due)[queue], kind="stable")]
         return priorities
 
     def _keep_unclaimed(self, setting: SolverInput) -> None:
@@ -276,7 +281,7 @@ class HopsRound:
         outcome = plan_once(
             setting,
             jobs,
-            weights_of(priorities[jobs], policy.lam),
+            weights_of((priorities * self._due)[jobs], policy.lam),
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,

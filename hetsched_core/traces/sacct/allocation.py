@@ -101,6 +101,7 @@ class LoggedAllocation:
     user: str
     account: str
     partition: str
+    qos: str
     state: LoggedState
     submit_s: float
     eligible_s: float | None

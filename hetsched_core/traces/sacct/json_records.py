@@ -107,6 +107,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedA
         user=_text(record, "user") or _text(_object(record, "association", {}), "user"),
         account=_text(record, "account"),
         partition=_text(record, "partition"),
+        qos=_text(record, "qos"),
         state=state,
         submit_s=submit_s,
         eligible_s=_time(time, "eligible"),

@@ -67,8 +67,8 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
     "User": (("User",), None),
     "Account": (("Account",), None),
     "Partition": (("Partition",), None),
-    # Of no use to a job, but a row in which one of them is not certain is refused.
     "QOS": (("QOS",), None),
+    # Of no use to a job, but a row in which one of them is not certain is refused.
     "Comment": (("Comment",), None),
     "AdminComment": (("AdminComment",), None),
 }
@@ -332,6 +332,7 @@ class _Rows:
             user=row[at["User"]],
             account=row[at["Account"]],
             partition=row[at["Partition"]],
+            qos=row[at["QOS"]],
             state=state,
             submit_s=submit_s,
             eligible_s=eligible_s,

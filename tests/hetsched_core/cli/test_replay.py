@@ -1,11 +1,14 @@
 """`hetsched replay` on the bundled log, and on what people get wrong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hetsched_core.cli.replay import _tell_result
+from hetsched_core.report.result import read_result
 from hetsched_core.traces.bundled import cluster_path, log_path
 from tests.hetsched_core.cli.conftest import JOB, Result, Run
 
@@ -58,6 +61,37 @@ def test_the_table_has_a_row_for_each_policy_and_slurm_beside_some_unless_told_o
     assert [line.split()[0] for line in against_the_log.splitlines()][3:] == policies
     rows = [line.split()[:1] for line in replay().out.splitlines()]
     assert rows[3:8] == [["logged"], ["slurm"], ["fifo"], ["srtf"], ["las"]]
+
+
+def test_what_accounts_had_is_printed_where_it_is_asked_for_and_kept_in_any_case(
+    replay: Run,
+) -> None:
+    options = ("--policy", "fifo,las", "--json", "result.json")
+    plain = replay(*options).out
+    asked = replay(*options, "--accounts").out
+    assert asked.startswith(plain)
+    _, names, *rows = asked.removeprefix(plain).strip("\n").splitlines()
+    assert names.split()[:4] == ["account", "shares", "jobs", "policy"]
+    kept = result_file()["accounts"]
+    assert list(kept) == ["fifo", "las"]
+    accounts = [one["account"] for one in kept["fifo"] if not one["user"]]
+    assert [row.split()[0] for row in rows[: 2 * len(accounts) : 2]] == accounts
+    for policy, measured in kept.items():
+        gpu_s = result_file()["policies"][policy]["gpu_s"]
+        users = [one for one in measured if one["user"]]
+        assert sum(one["had_gpu_s"] for one in users) == pytest.approx(gpu_s)
+        assert sum(one["due_gpu_s"] for one in users) == pytest.approx(gpu_s)
+
+
+def test_accounts_with_shares_of_the_site_are_printed_unasked(
+    replay: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replay("--policy", "fifo", "--json", "result.json")
+    result = read_result(Path("result.json"))
+    rows = tuple(replace(one, shares=3) for one in result.accounts["fifo"])
+    for accounts, printed in ((result.accounts, False), ({"fifo": rows}, True)):
+        _tell_result(replace(result, accounts=accounts), accounts=False)
+        assert ("account  shares  jobs" in capfd.readouterr().out) is printed
 
 
 def test_a_workload_of_no_log_has_nothing_to_be_close_to(folder: Path, hetsched: Run) -> None:

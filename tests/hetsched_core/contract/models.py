@@ -44,6 +44,7 @@ class WholeNodes:
         summary="copies on the nodes that are free",
         paper="",
         model=ExecutionModel.COPIES,
+        replay_only="it heeds no shares",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:

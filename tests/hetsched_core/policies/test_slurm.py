@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
@@ -17,11 +17,20 @@ from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting
+from hetsched_core.types.site import Limit, ShareTree, Site, SiteSettings
 from tests.hetsched_core.policies.worlds import reasons, watched, with_job
-from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    linear_speeds,
+    snapshot_of,
+    submission,
+    view,
+    where,
+)
 
 EACH = list(Reserve)
 FOUR = cluster_of(n0=("a100", 4))
+SITE = Site(ShareTree())
 
 
 def job(
@@ -327,3 +336,71 @@ def test_promises_are_made_and_would_be_found_broken() -> None:
     assert len(made) > 300
     assert sum(head for _, head in made) > 50
     assert not all(kept for kept, _ in made)
+
+
+# -- a site's word ---------------------------------------------------------------------------------
+
+
+def under_site(
+    jobs: Sequence[Submission], policy: Slurm, limits: Mapping[str, Limit], **more: object
+) -> RunLog:
+    speeds = linear_speeds(FOUR, {"m": {"a100": 1.0}})
+    settings = SimulationSettings(site=SiteSettings(limits=limits), **more)  # type: ignore[arg-type]
+    return simulate(jobs, FOUR, policy, speeds, settings)
+
+
+@pytest.mark.parametrize("backfill", EACH)
+@pytest.mark.parametrize("weight", [0, 1000])
+def test_a_higher_tier_goes_first_and_stops_nothing_that_cannot_be_stopped(
+    backfill: Reserve, weight: int
+) -> None:
+    jobs = [
+        job("running", 4, 100, preemptible=False),
+        *(job(f"low{at}", 4, 10, 1.0 + at, preemptible=False) for at in range(3)),
+        job("high", 4, 10, 50, tier=1),
+    ]
+    log = under_site(jobs, Slurm(backfill=backfill, weight_age=weight), {})
+    began = {record.job.id: record.first_start_s for record in log.jobs}
+    assert began == {"running": 0, "high": 100, "low0": 110, "low1": 120, "low2": 130}
+
+
+@pytest.mark.parametrize("backfill", EACH)
+def test_tiers_are_served_in_order_and_no_end_is_slept_through(backfill: Reserve) -> None:
+    def asked(*names: str) -> Snapshot:
+        views = [view(name, counts=(4,), submit_s=at) for at, name in enumerate(names)]
+        views[-1] = with_job(views[-1], tier=1)
+        return replace(snapshot_of(FOUR, views), site=SITE)
+
+    policy = Slurm(backfill=backfill, bf_interval_s=1e6)
+    plan = policy.plan(asked("low", "high"))
+    assert where(plan) == {"high": "n0:4"}
+    # What a limit lets go may fit in less room than who is first for a GPU type.
+    later = replace(asked("low", "other", "high"), previous=plan)
+    assert policy.plan(later).replan.room is None
+
+
+def most_at_once(log: RunLog, under: str) -> int:
+    """The most GPUs that jobs under a limit hold at a time."""
+    mine = {record.job.id for record in log.jobs if under in record.job.limits}
+    runs = [run for run in log.runs if run.job in mine]
+    return max(
+        sum(r.configuration.gpus for r in runs if r.since_s <= run.since_s < r.freed_s)
+        for run in runs
+    )
+
+
+@given(st.integers(0, 10**6), st.sampled_from(EACH), st.sampled_from([0, 1000]))
+def test_limits_are_kept_and_met_whoever_else_waits(
+    seed: int, backfill: Reserve, weight: int
+) -> None:
+    rng = Random(seed)
+    jobs = [
+        job(f"{at:02}", rng.randint(1, 2), rng.randint(5, 50), rng.randint(0, 40), limits=under)
+        for at in range(20)
+        for under in [rng.choice(((), ("two",), ("two", "one")))]
+    ]
+    policy = Slurm(backfill=backfill, weight_age=weight, bf_interval_s=5)
+    log = under_site(jobs, policy, {"two": Limit(gpus=2), "one": Limit(jobs=1)})
+    assert all(record.end_state == "completed" for record in log.jobs)
+    if any("two" in each.job.limits for each in jobs):
+        assert most_at_once(log, "two") <= 2

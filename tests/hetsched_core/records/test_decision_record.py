@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from immutables import Map
 
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import run_trial
@@ -25,6 +26,7 @@ from hetsched_core.types import (
     SpeedTable,
     Waiting,
 )
+from hetsched_core.types.site import Association, Limit, ShareTree, Site
 from hetsched_core.values.records import to_json
 from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
 
@@ -95,6 +97,36 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
         one, other = getattr(mine, column.name), getattr(theirs, column.name)
         np.testing.assert_array_equal(one, other)
         assert not isinstance(one, np.ndarray) or one.dtype == other.dtype
+
+
+def test_the_word_of_the_site_is_kept_and_its_tree_is_encoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare, plan = small()
+    tree = ShareTree(
+        {("science", ""): 3, ("physics", ""): None, ("physics", "alice"): 2}, {"physics": "science"}
+    )
+    limits = {"QOS normal: GPUs of user alice": Limit(gpus=8), "account root: jobs": Limit(jobs=3)}
+    used: Map[Association, float] = Map([(("physics", "alice"), 1.5), (("physics", "bob"), 0.1)])
+    limited = view("j", account="physics", user="alice", tier=2, limits=tuple(limits))
+    snapshot = replace(bare, site=Site(tree, used, limits), jobs=bare.jobs.set("j", limited))
+    writer = DecisionWriter(make_policy("fifo"))
+    found = read_decision(writer.write(snapshot, plan)).snapshot
+    assert found.site is not None
+    assert found.site.tree is not None
+    assert (found.site.tree.shares, found.site.tree.parents) == (tree.shares, tree.parents)
+    assert (found.site.used, found.site.limits) == (used, limits)
+    assert found.jobs == snapshot.jobs
+    monkeypatch.setattr(decision_record, "_tree_to_json", None)
+    later = replace(snapshot, site=Site(tree, used.set(("physics", "bob"), 9.0), limits))
+    again = read_decision(writer.write(later, plan)).snapshot
+    assert again.site is not None
+    assert again.site.used["physics", "bob"] == 9.0
+    assert "tree" not in json.loads(unpacked(DecisionWriter(make_policy("fifo")).write(bare, plan)))
+
+
+def unpacked(document: str) -> str:
+    return zlib.decompress(base64.b64decode(json.loads(document)["repeat"])).decode()
 
 
 def small() -> tuple[Snapshot, Plan]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import cache
 
+from hetsched_core.measures.accounts import account_use
 from hetsched_core.measures.logged import closeness, logged_measures
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
@@ -100,6 +101,7 @@ def report_of(
             other_seeds or {},
             logged_measures(site, first.jobs) if site else None,
             {name: close for name, log in logs.items() if (close := closeness(site, log.jobs))},
+            {name: account_use(log).rows for name, log in logs.items()},
         ),
         policies={name: make_policy(log.header.policy).info for name, log in logs.items()},
         histories=tuple(History.of(name, log) for name, log in logs.items()),

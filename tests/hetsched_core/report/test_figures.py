@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import UTC
 from functools import cache
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import rcParams
 
+from hetsched_core.measures.accounts import rivals
 from hetsched_core.report import figures
 from hetsched_core.report.clock import BINS, ReportClock
 from hetsched_core.report.figures import Floats
@@ -43,11 +45,12 @@ def drawn() -> dict[str, str]:
         "gpus": figures.gpus_over_time(histories, clock),
         "work": figures.work_over_time(histories, clock),
         "queue": figures.queue_over_time(histories, clock),
+        "use": figures.use_over_time(histories, clock, rivals(histories[0].use.rows)),
         "nodes": nodes["las"],
     }
 
 
-@pytest.mark.parametrize("name", ["jct", "ratio", "gpus", "work", "queue", "nodes"])
+@pytest.mark.parametrize("name", ["jct", "ratio", "gpus", "work", "queue", "use", "nodes"])
 def test_a_drawing_is_whole_and_brings_neither_ids_nor_style_nor_colours(name: str) -> None:
     svg = drawn()[name]
     root = whole(svg)
@@ -98,12 +101,24 @@ def test_policies_that_do_the_same_share_a_panel() -> None:
     fifo, las = usual("fifo", "las")
     clock = ReportClock.of([fifo, las], UTC)
     assert {"fifo", "las"} <= set(texts(figures.gpus_over_time([fifo, las], clock)))
-    again = History(
-        "again", fifo.cluster, fifo.jobs, fifo.pieces, fifo.held, fifo.work, fifo.waiting
-    )
+    again = replace(fifo, policy="again")
     assert "fifo, again" in texts(figures.gpus_over_time([fifo, again], clock))
+    users = rivals(fifo.use.rows)
+    assert "fifo, again" in texts(figures.use_over_time([fifo, again], clock, users))
+    assert {"fifo", "las"} <= set(texts(figures.use_over_time([fifo, las], clock, users)))
     nodes, _ = figures.nodes_over_time([fifo, again, las], clock, size_classes(fifo))
     assert list(nodes) == ["fifo, again", "las"]
+
+
+def test_each_account_has_a_line_of_what_it_had_and_a_dashed_one_of_what_was_due() -> None:
+    histories = usual("fifo")
+    users = rivals(histories[0].use.rows)[:3]
+    svg = figures.use_over_time(histories, ReportClock.of(histories, UTC), users)
+    styles = [path.get("style", "") for path in whole(svg).iter(f"{SVG}path")]
+    for at in range(3):
+        lines = [style for style in styles if f"var(--policy-{at})" in style]
+        assert ["dasharray" in style for style in lines] == [False, True]
+    assert not any("var(--policy-3)" in style for style in styles)
 
 
 def test_the_chart_of_nodes_names_each_node_with_its_type_and_has_a_box_for_each_bar() -> None:

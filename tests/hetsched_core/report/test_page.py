@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.report import clock, estimates, figures, findings, gains
+from hetsched_core.measures import accounts
+from hetsched_core.report import clock, estimates, figures, findings, gains, rows, svg
 from hetsched_core.report.page import Report, to_html, write_report
 from hetsched_core.types import EndState, Submission
 from tests.hetsched_core.report.parsed import Page
@@ -58,8 +59,9 @@ def test_the_table_of_gains_is_that_of_the_histories(page: Page, usual_report: R
 
 def test_every_part_is_there_and_every_link_leads_to_it(page: Page) -> None:
     ids = page.ids()
-    parts = {"findings", "comparison", "figures", "gains", "measures", "assumptions", "input"}
-    drawings = {"f-jct", "f-latency-ratio", "f-gpus", "f-throughput", "f-queue", "f-nodes"}
+    parts = {"findings", "comparison", "figures", "gains", "accounts", "measures", "assumptions"}
+    parts |= {"input"}
+    drawings = {"f-jct", "f-latency-ratio", "f-gpus", "f-throughput", "f-queue", "f-use", "f-nodes"}
     assert parts | drawings <= set(ids)
     assert len(ids) == len(set(ids))
     for tag, given in page.elements:
@@ -67,7 +69,7 @@ def test_every_part_is_there_and_every_link_leads_to_it(page: Page) -> None:
             target = given.get("href") or given["xlink:href"]
             assert target.startswith("#")
             assert target[1:] in ids
-    assert sum(tag == "svg" and "role" in given for tag, given in page.elements) == 7
+    assert sum(tag == "svg" and "role" in given for tag, given in page.elements) == 8
 
 
 def test_the_page_loads_nothing_and_runs_nothing(page: Page, usual_report: Report) -> None:
@@ -179,6 +181,39 @@ def test_a_log_stands_beside_the_policies_and_how_close_they_come_to_it() -> Non
     assert "How close the replay comes to the log: jobs wait 0.33" in page.text
 
 
+def test_what_each_user_had_and_was_due_is_shown_under_each_policy(
+    page: Page, usual_report: Report
+) -> None:
+    words = ["", "shares", "jobs", "GPU h had", "GPU h due", "wait", "slowdown"]
+    tables = [table for table in page.tables if table[0] == words]
+    first, *_ = order = [row[0] for row in tables[0][2:]]
+    for table, measured in zip(tables, usual_report.result.accounts.values(), strict=True):
+        # All are of one account, which has no row.
+        assert table[1] == ["users"]
+        assert [row[0] for row in table[2:]] == order
+        (one,) = (row for row in measured if row.user == first)
+        (shown,) = (row for row in table if row[0] == first)
+        assert shown[1:5] == [
+            "1",
+            str(one.jobs),
+            f"{one.had_gpu_s / 3600:.1f}",
+            f"{one.due_gpu_s / 3600:.1f}",
+        ]
+    assert page.text.count("“") == page.text.count("”")
+
+
+def test_users_beyond_the_largest_are_counted() -> None:
+    many = [replace(one, job=replace(one.job, user=f"u{at}")) for at, one in enumerate(jobs())]
+    page = Page(to_html(report_of({"fifo": run_log("fifo", many)})))
+    assert "users, the 12 that had most under fifo (28 more in the result file)" in page.text
+    assert "Drawn are the 7 of 40 users that had most." in page.text
+
+
+def test_a_user_alone_shares_with_nobody() -> None:
+    page = Page(to_html(report_of({"fifo": run_log("fifo", jobs(user="ann"))})))
+    assert not {"accounts", "f-use", "m-jain_slowdown", "m-worst_share_error"} & set(page.ids())
+
+
 def test_policies_that_make_the_same_of_every_job_share_a_table_of_gains() -> None:
     las = usual_log("las")
     page = Page(to_html(report_of({"fifo": usual_log("fifo"), "las": las, "twin": las})))
@@ -230,6 +265,9 @@ def test_the_documentation_names_the_bounds_as_they_are() -> None:
         f"{clock.BINS} bins; each step",
         f"up to {figures.MAX_BARS:,} bars for each policy and {figures.MAX_LANES} GPUs",
         f"in about {figures.MAX_ROWS} rows",
+        f"the {rows.MOST_ACCOUNTS} accounts and {rows.MOST_ACCOUNTS} users that had most",
+        f"up to {svg.POLICY_COLOURS} accounts",
+        f"at {accounts.POINTS} instants",
         f"the {gains.MAX_USERS} whose jobs change most",
         f"a {100 * estimates.CONFIDENCE:.0f} % confidence interval",
         f"more than {100 * gains.LEAST_SHARE:.0f} % and more than one minute",

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import HetschedError, InputError
+from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures, PlanTimes
 from hetsched_core.report.result import Result, ResultInput, read_result, to_json, write_result
@@ -52,13 +53,15 @@ def of_numbers(type_: type[Any]) -> st.SearchStrategy[Any]:
         "int": count,
         "float": numbers,
         "float | None": st.none() | numbers,
+        "int | None": st.none() | count,
+        "str": texts,
         "PlanTimes | None": st.none() | st.builds(PlanTimes, numbers, numbers, numbers),
     }
     return st.builds(type_, **{f.name: kinds[str(f.type)] for f in dataclasses.fields(type_)})
 
 
-measures = of_numbers(Measures)
 texts = st.text(max_size=8)
+measures = of_numbers(Measures)
 settings_ = st.dictionaries(texts, st.none() | st.booleans() | count | numbers | texts, max_size=3)
 
 
@@ -80,6 +83,7 @@ results = st.builds(
     st.dictionaries(count, st.dictionaries(texts, measures, max_size=2), max_size=2),
     st.none() | of_numbers(LoggedMeasures),
     st.dictionaries(texts, of_numbers(Closeness), max_size=2),
+    st.dictionaries(texts, st.lists(of_numbers(AccountMeasures), max_size=2).map(tuple)),
 )
 
 
@@ -98,7 +102,12 @@ def test_a_result_reads_back_exactly_as_it_was_written(a_path: Path, result: Res
 
 @pytest.mark.parametrize(
     ("key", "left"),
-    [("other_seeds", {}), ("logged", {"logged": None}), ("closeness", {"closeness": {}})],
+    [
+        ("other_seeds", {}),
+        ("logged", {"logged": None}),
+        ("closeness", {"closeness": {}}),
+        ("accounts", {"accounts": {}}),
+    ],
 )
 def test_further_seeds_and_the_log_are_optional(
     tmp_path: Path, example: Result, key: str, left: dict[str, object]
@@ -114,6 +123,7 @@ def test_the_page_defines_every_key_in_its_order() -> None:
     assert page_keys("Input") == [field.name for field in dataclasses.fields(ResultInput)]
     assert page_keys("Measures") == [field.name for field in dataclasses.fields(Measures)]
     assert page_keys("Closeness") == [field.name for field in dataclasses.fields(Closeness)]
+    assert page_keys("Accounts") == [field.name for field in dataclasses.fields(AccountMeasures)]
     told = PAGE.read_text().partition("\n## Logged\n")[2].partition("\n## ")[0]
     assert {field.name for field in dataclasses.fields(LoggedMeasures)} <= set(
         re.findall(r"`(\w+)`", told)
@@ -153,6 +163,10 @@ def test_a_measure_that_is_not_finite_is_never_written(
     ):
         with pytest.raises(HetschedError, match=f"policy 'las': measure {key} is "):
             write_result(Result(example.input, {"las": broken}), tmp_path / "result.json")
+    (row, *_) = example.accounts["las"]
+    accounts = {"las": (dataclasses.replace(row, due_gpu_s=value),)}
+    with pytest.raises(HetschedError, match="policy 'las': measure due_gpu_s is "):
+        to_json(dataclasses.replace(example, accounts=accounts))
     assert not (tmp_path / "result.json").exists()
 
 
@@ -197,6 +211,9 @@ def changed(path: str, value: Any) -> str:
         (changed("other_seeds", {"x": {}}), r"other_seeds\.x: 'x' is not a whole number"),
         (changed("other_seeds", {"1": {"las": {}}}), r"other_seeds\.1\.las\.jobs: missing"),
         (changed("policies.las.jobs", ...), r"policies\.las\.jobs: missing"),
+        (changed("accounts", []), r"accounts: \[\] is no JSON object"),
+        (changed("accounts.las", {}), r"accounts\.las: {} is no JSON list"),
+        (changed("accounts.las", [{}]), r"accounts\.las\[0\]\.account: missing"),
         (changed("policies.las.jobs", None), r"policies\.las\.jobs: None is not a whole number"),
         (changed("policies.las.avg_jct_s", "x"), r"policies\.las\.avg_jct_s"),
         (changed("policies.las.plan_s.p95", ...), r"policies\.las\.plan_s\.p95: missing"),

@@ -7,9 +7,16 @@ import re
 import pytest
 from rich.console import Console
 
+from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures
-from hetsched_core.report.table import Comparison, closeness_table, comparison, show
+from hetsched_core.report.table import (
+    Comparison,
+    account_table,
+    closeness_table,
+    comparison,
+    show,
+)
 
 EMPTY = Measures(
     **{  # type: ignore[arg-type]
@@ -105,6 +112,55 @@ def test_the_table_against_the_log_reads_like_this() -> None:
         "fifo      120   10.2   7.85    42.9     9/80    3.29  5.92       -",
     ]
     assert closeness_table({}).text().splitlines()[3:] == []
+
+
+def an_account(account: str, had_gpu_h: float, user: str = "") -> AccountMeasures:
+    return AccountMeasures(
+        account, user, 3, 9, 9, 3600.0 * had_gpu_h, 3600.0 * 20.0, 10.0 * had_gpu_h, None
+    )
+
+
+def test_the_table_of_accounts_reads_like_this() -> None:
+    rows = [an_account("physics", 1024.0), an_account("", 9.5), an_account("physics", 5.0, "ann")]
+    # Under the second policy the other account had most; the order is that of the first.
+    other = [
+        dataclasses.replace(rows[1], had_gpu_s=9e6, avg_wait_s=None),
+        dataclasses.replace(rows[0], shares=None, avg_slowdown=7.25),
+    ]
+    measures = {
+        "slurm": dataclasses.replace(EMPTY, jain_slowdown=0.391, worst_share_error=0.44),
+        "las": dataclasses.replace(EMPTY, jain_slowdown=1.0),
+    }
+    table = account_table({"slurm": rows, "las": other}, measures)
+    assert table is not None
+    assert table.text().splitlines() == [
+        "                                      had    due  wait  slow-",
+        "account       shares  jobs  policy  GPU h  GPU h     h   down",
+        "physics            3     9   slurm   1024   20.0  2.84      -",
+        "                               las   1024   20.0  2.84   7.25",
+        "(no account)       3     9   slurm     10   20.0  0.03      -",
+        "                               las   2500   20.0     -      -",
+        "evenness of users' slowdowns (Jain's index): slurm 0.39, las 1.00",
+        "worst account is off its due by: slurm 44 %",
+    ]
+
+
+def test_ten_accounts_are_shown_and_the_others_counted() -> None:
+    accounts = [an_account(f"a{at}", 100.0 - at) for at in range(13)]
+    table = account_table({"las": accounts}, {"las": EMPTY})
+    assert table is not None
+    assert table.columns[0].cells == tuple(f"a{at}" for at in range(10))
+    assert table.notes == ("and 3 accounts more: --json FILE has them all",)
+
+
+def test_users_are_shown_where_there_is_one_account_and_nothing_where_there_is_one_user() -> None:
+    users = [an_account("physics", 9.0, "ann"), an_account("physics", 8.0, "bob")]
+    table = account_table({"las": [an_account("physics", 17.0), *users]}, {"las": EMPTY})
+    assert table is not None
+    assert table.columns[0].heading == ("", "user")
+    assert table.columns[0].cells == ("ann of physics", "bob of physics")
+    assert account_table({"las": [an_account("physics", 9.0), users[0]]}, {"las": EMPTY}) is None
+    assert account_table({}, {}) is None
 
 
 @pytest.mark.parametrize(

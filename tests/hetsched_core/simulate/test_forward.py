@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from immutables import Map
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
@@ -13,8 +15,19 @@ from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
+from hetsched_core.types.site import Limit, ShareTree, Site
+from tests.hetsched_core.policies.worlds import with_job
 from tests.hetsched_core.simulate.timetable import policy_of, watched
-from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    submission,
+    view,
+)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +133,55 @@ def test_blocked_jobs_are_left_out_and_those_that_never_start_are_missing() -> N
     assert found["next"] == pytest.approx(snapshot.now + 100.0, abs=1.0)
     assert set(found) <= {"runs", "next"}
     assert first_starts(snapshot, plan, fifo, left, ["next"], go_on=lambda: False) is None
+
+
+def test_the_word_of_the_site_holds_on_with_the_use_so_far() -> None:
+    alice, bob = ("physics", "alice"), ("biology", "bob")
+    views = [
+        view("runs", held(on(n0=4)), counts=(4,), account="physics", user="alice"),
+        view("a", counts=(4,), submit_s=1.0, account="physics", user="alice"),
+        view("b", counts=(4,), submit_s=2.0, account="biology", user="bob"),
+    ]
+    bare = snapshot_of(cluster_of(n0=("a100", 4)), views, now=100.0)
+    fifo, left = make_policy("fifo"), {"runs": 400.0, "a": 400.0, "b": 400.0}
+
+    def first(used: dict[tuple[str, str], float], **limits: Limit) -> str:
+        limited = {
+            name: replace(each.job, limits=tuple(limits)) for name, each in bare.jobs.items()
+        }
+        jobs = Map({name: replace(each, job=limited[name]) for name, each in bare.jobs.items()})
+        snapshot = replace(bare, jobs=jobs, site=Site(ShareTree(), Map(used), limits))
+        found = first_starts(snapshot, fifo.plan(snapshot), fifo, left, {"a", "b"})
+        assert found is not None
+        return min(found, key=lambda job: found[job]) if found else "nobody"
+
+    # Who has used less goes first, whether it has a job now or had one before.
+    assert first({alice: 1e6}) == "b"
+    assert first({bob: 1e6}) == "a"
+    assert first({bob: 1e6, ("biology", "past"): 1.0}) == "a"
+    assert first({}, none=Limit(gpus=3)) == "nobody"
+
+
+@pytest.mark.parametrize(("used", "first"), [(1e6, "a"), (0.0, "b")])
+def test_who_has_no_job_now_is_remembered_until_it_has_one(used: float, first: str) -> None:
+    views = [
+        view("runs", held(on(n0=4)), counts=(4,), account="physics", user="alice"),
+        view("a", counts=(4,), submit_s=1.0, account="physics", user="alice"),
+    ]
+    users = Map([(("physics", "alice"), 10.0), (("biology", "bob"), used)])
+    bare = snapshot_of(cluster_of(n0=("a100", 4)), views, now=100.0)
+    snapshot = replace(bare, site=Site(ShareTree(), users))
+    # Use is looked at when c comes, too, and bob has no job then.
+    coming = [
+        with_job(submission("c", 400.0, (4,), submit_s=500.0), account="physics", user="alice"),
+        with_job(submission("b", 400.0, (4,), submit_s=900.0), account="biology", user="bob"),
+    ]
+    fifo, left = make_policy("fifo"), {"runs": 1000.0, "a": 400.0}
+    plan = fifo.plan(snapshot)
+    found = first_starts(snapshot, plan, fifo, left, {"a"}, arrivals=coming)
+    # Both wait when the node becomes free, 1000 s from now.
+    assert found is not None
+    assert found["a"] == pytest.approx(1100.0 if first == "a" else 1200.0, abs=1.0)
 
 
 def test_a_scheduler_of_tasks_is_refused() -> None:

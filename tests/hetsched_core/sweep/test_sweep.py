@@ -64,8 +64,11 @@ def test_every_run_is_a_row_and_the_page_has_means_over_the_seeds(tmp_path: Path
     runs = zip(rows["seed"], map(str, rows["policy"]), strict=True)
     assert len(written) == len(results(tmp_path)) == 4
     assert [written[run] for run in runs] == rows["avg_jct_s"]
+    assert all(0 < float(str(value)) <= 1 for value in rows["jain_slowdown"])
+    assert all(float(str(value)) >= 0 for value in rows["worst_share_error"])
     page = (tmp_path / "out/sweep.html").read_text()
     assert "4 of 4 runs are done" in page
+    assert "Evenness of users’ slowdowns" in page
     mean = estimate([float(str(v)) for v in rows["restarts"][1::2]])
     assert mean is not None
     assert f"{mean.mean:.0f}" in page

@@ -78,6 +78,9 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
         preemptible=draw(st.booleans()),
         asked_count=draw(st.none() | st.integers(1, 64)),
         copies=draw(st.none() | st.integers(1, 16)),
+        tier=draw(st.integers(-9, 9)),
+        qos=draw(texts),
+        deadline_s=draw(later),
         learning_rate=draw(
             st.none()
             | st.just(LearningRate(((1, 0.1), (4, 0.3))))
@@ -289,5 +292,10 @@ def test_the_example_of_the_documentation_is_a_workload() -> None:
 
 def test_the_documentation_lists_every_key() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
-    of_job = {f.name for f in (*fields(Job), *fields(Submission))} - {"id", "job", "closed"}
+    of_job = {f.name for f in (*fields(Job), *fields(Submission))} - {
+        "id",
+        "job",
+        "closed",
+        "limits",
+    }
     assert of_job | {"job", *SPEEDS, "node_factor", "tasks", "rejected", "reason", "line"} <= named

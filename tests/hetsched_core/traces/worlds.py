@@ -50,6 +50,7 @@ def allocation(**changes: Any) -> LoggedAllocation:
         "user": "ada",
         "account": "lab",
         "partition": "gpu",
+        "qos": "normal",
         "state": LoggedState.COMPLETED,
         "submit_s": NOON + 7_200,
         "eligible_s": NOON + 7_200,

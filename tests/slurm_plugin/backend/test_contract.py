@@ -270,7 +270,12 @@ def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) 
     host, port = re.findall(r"^Slurmctld(?:Host|Port)=(.*)$", conf, re.MULTILINE)
     longest = {"gpu": 604800.0, "short": 3600.0}
     cluster = f"testbed at {host}:{port}"
-    assert backend.site() == SlurmSite(10.0, longest, GpuLimits(), cluster=cluster)
+    site = backend.site()
+    assert replace(site, shares=None) == SlurmSite(10.0, longest, GpuLimits(), cluster=cluster)
+    assert site.shares is not None
+    assert site.shares.tree is not None
+    assert site.shares.tree.shares["root", "root"] == 1
+    assert (site.shares.partitions, site.shares.qos) == ({"gpu": 1, "short": 1}, {"normal": 0})
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
         assert backend.site().longest_s == {"gpu": 5400.0, "short": 3600.0}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.types.site import Limit
 from slurm_plugin.backend import GpuLimit, GpuLimits
 from slurm_plugin.backend.limits import parse_limits
 from tests.slurm_plugin.backend.fake import PENDING
@@ -15,24 +16,24 @@ PartitionName=small AllowGroups=ALL AllowQos=ALL Default=NO QoS=part DefaultTime
 
 # What sacctmgr of Slurm 26.05 prints.
 QOS = """\
-normal|||||
-small|DenyOnLimit|cpu=64,gres/gpu=4|||
-part||gres/gpu=6|||gres/gpu=40
-big|DenyOnLimit,OverPartQOS|gres/gpu=16|||
-shared|||gres/gpu:a100=1,gres/gpu=2|gres/gpu=9|gres/gpu=3
-typed||gres/gpu:a100=1|||
+normal||||||||
+small|DenyOnLimit|cpu=64,gres/gpu=4||||||
+part||gres/gpu=6|||gres/gpu=40|||
+big|DenyOnLimit,OverPartQOS|gres/gpu=16||||||
+shared|||gres/gpu:a100=1,gres/gpu=2|gres/gpu=9|gres/gpu=3|4|8|20
+typed||gres/gpu:a100=1||||||
 """
 
 ASSOCIATIONS = """\
-root|||||
-root|root||||
-lab|||root||gres/gpu=12
-group|||lab|gres/gpu=7|
-group|ann|||gres/gpu=7|
-group|bob|||gres/gpu=5|
-group|bob|small||gres/gpu=3|
-other|||root||
-other|cat||||
+root|||||||
+root|root||||||
+lab|||root||gres/gpu=12||30
+group|||lab|gres/gpu=7||3|
+group|ann|||gres/gpu=7||3|
+group|bob|||gres/gpu=5||3|
+group|bob|small||gres/gpu=3|||
+other|||root||||
+other|cat||||||
 """
 
 LIMITS = parse_limits(PARTITIONS, QOS, ASSOCIATIONS)
@@ -72,10 +73,31 @@ def test_a_user_s_limit_in_one_partition_goes_before_that_in_all() -> None:
     assert limits.of(job) == GpuLimit(3, "user bob in account group: MaxTRESPerJob")
 
 
+def test_limits_over_several_jobs_are_named_for_those_who_share_them() -> None:
+    def over(partition: str, qos: str, account: str, user: str) -> dict[str, Limit]:
+        job = replace(PENDING, partition=partition, qos=qos, account=account, user=user)
+        return LIMITS.over_several(job)
+
+    assert over("gpu", "normal", "group", "ann") == {
+        "account lab: GrpTRES": Limit(gpus=12),
+        "user ann in account group: MaxJobsPerUser": Limit(jobs=3),
+        "account lab: GrpJobs": Limit(jobs=30),
+    }
+    assert over("gpu", "shared", "other", "cat") == {
+        "QOS shared: MaxTRESPerUser of user cat": Limit(gpus=2),
+        "QOS shared: MaxTRESPerAccount of account other": Limit(gpus=9),
+        "QOS shared: GrpTRES": Limit(gpus=3),
+        "QOS shared: MaxJobsPerUser of user cat": Limit(jobs=4),
+        "QOS shared: MaxJobsPerAccount of account other": Limit(jobs=8),
+        "QOS shared: GrpJobs": Limit(jobs=20),
+    }
+    assert over("small", "normal", "other", "cat") == {"QOS part: GrpTRES": Limit(gpus=40)}
+
+
 def test_without_limits_nothing_binds() -> None:
     assert GpuLimits().of(PENDING) is None
 
 
 def test_another_form_is_told_from_no_limits() -> None:
-    with pytest.raises(ValueError, match="unpack"):
+    with pytest.raises(ValueError, match="shorter"):
         parse_limits("", "normal|only|three\n", "")

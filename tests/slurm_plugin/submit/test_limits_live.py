@@ -120,13 +120,8 @@ def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
 ) -> None:
     daemon = daemon_of(asked)
     asks = ("--gpu-set=2", "--wrap=sleep 600")
-    first = sbatch(enforcing, "--qos=each", *asks)
-    drive(daemon, lambda: running(asked.read().jobs[first]), 30)
-    # Beyond what its user may have in all; and beyond a limit on one type, which others keep to.
-    kept = {
-        sbatch(enforcing, "--qos=each", *asks): "QOSMaxGRESPerUser",
-        sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *asks): "QOSMaxGRESPerJob",
-    }
+    # Beyond a limit on one type, which others keep to.
+    kept = {sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *asks): "QOSMaxGRESPerJob"}
     other = sbatch(enforcing, "--qos=typed", "--gpu-types=a100", *asks)
     calls: dict[str, list[type]] = {job: [] for job in kept}
     after, latest = 0, deadline(60)
@@ -140,7 +135,7 @@ def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
         after += all(Leave in types for types in calls.values())
         assert time.monotonic() < latest, calls
         time.sleep(0.3)
-    assert list(calls.values()) == [[Enter, Leave]] * 2
+    assert list(calls.values()) == [[Enter, Leave]]
     assert await_job(asked, other, running).nodes == ("n0",)
     jobs = asked.read().jobs
     for job, named in kept.items():

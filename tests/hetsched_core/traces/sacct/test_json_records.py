@@ -30,6 +30,7 @@ def record(**changes: object) -> dict[str, Any]:
         "user": "ada",
         "account": "lab",
         "partition": "gpu",
+        "qos": "normal",
         "association": {"account": "", "user": ""},
         "nodes": "n[1-2]",
         "restart_cnt": 1,

@@ -1,0 +1,18 @@
+"""The site's word on who comes first: tiers, shares against what was used, and limits."""
+
+from hetsched_core.site.fair_tree import fair_tree, level_fairshare
+from hetsched_core.site.limits import within_limits, without_excess
+from hetsched_core.site.turns import in_turn, portions, weights
+from hetsched_core.site.usage import Ledger, Usage
+
+__all__ = [
+    "Ledger",
+    "Usage",
+    "fair_tree",
+    "in_turn",
+    "level_fairshare",
+    "portions",
+    "weights",
+    "within_limits",
+    "without_excess",
+]

@@ -1,0 +1,116 @@
+"""Who is due what, as slurmctld keeps it: shares, decayed use, and who goes strictly first."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+from hetsched_core.traces.sacct.fields import parse_duration
+from hetsched_core.types.site import ROOT, Association, ShareTree
+from slurm_plugin.backend.limits import setting_of, told_by
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmShares:
+    """What a site's Slurm says of shares and tiers.
+
+    Attributes:
+        tree: accounts and users with their shares; None where fair share has no weight.
+        used: user -> its use, decayed, in what the site bills.
+        partitions: partition -> its PriorityTier.
+        qos: QOS -> its priority; empty where that has no weight.
+        period_s: seconds after which Slurm counts what was used since.
+    """
+
+    tree: ShareTree | None = None
+    used: Map[Association, float] = field(default_factory=Map)
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    qos: Mapping[str, int] = field(default_factory=dict)
+    period_s: float = 300.0
+
+    @property
+    def ranks(self) -> bool:
+        """Whether any of it makes a difference between jobs."""
+        return self.tree is not None or len({*self.partitions.values(), 1}) > 1 or bool(self.qos)
+
+    def ranks_as(self, other: SlurmShares) -> bool:
+        """Whether jobs are of the same tiers as by another."""
+        return (self.partitions, self.qos) == (other.partitions, other.qos)
+
+    def tier(self, partition: str, qos: str) -> int:
+        """Return the tier of a job: from 0, a higher one goes first.
+
+        As in Slurm its partition's PriorityTier counts before the priority of its QOS.
+        """
+        priorities = sorted({0, *self.qos.values()})
+        tiers = sorted({1, *self.partitions.values()})
+        high = tiers.index(self.partitions.get(partition, 1))
+        return high * len(priorities) + priorities.index(self.qos.get(qos, 0))
+
+
+def read_shares(configuration: str) -> SlurmShares | None:
+    """Ask Slurm for shares and tiers; None where it does not tell.
+
+    Args:
+        configuration: what `scontrol show config` prints.
+    """
+    try:
+        tree, used = None, SlurmShares().used
+        if weighs(configuration, "FairShare"):
+            asked = "--format=Account,User,RawShares,RawUsage"
+            tree, used = parse_shares(told_by("sshare", "--all", "-P", "--noheader", asked))
+        qos = {}
+        if weighs(configuration, "QOS"):
+            told = told_by("sacctmgr", "-nP", "show", "qos", "format=Name,Priority")
+            qos = {
+                name: int(first) for name, first in (line.split("|") for line in told.splitlines())
+            }
+        tiers = parse_tiers(told_by("scontrol", "show", "partitions", "--oneliner"))
+        period_s = parse_duration(setting_of(configuration, "PriorityCalcPeriod")) or 300.0
+        return SlurmShares(tree, used, tiers, qos, period_s)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def weighs(configuration: str, factor: str) -> bool:
+    """Whether a factor has a weight, in what `scontrol show config` prints."""
+    return int(setting_of(configuration, f"PriorityWeight{factor}") or 0) > 0
+
+
+def parse_tiers(partitions: str) -> dict[str, int]:
+    """Return the PriorityTier of each partition, from `scontrol show partitions --oneliner`."""
+    found = re.findall(r"PartitionName=(\S+).* PriorityTier=(\d+)", partitions)
+    return {name: int(tier) for name, tier in found}
+
+
+def parse_shares(text: str) -> tuple[ShareTree, Map[Association, float]]:
+    """Read what `sshare -a -P -n -o Account,User,RawShares,RawUsage` prints.
+
+    An account is indented by one for each that it is in. A user with associations for several
+    partitions has a line for each: its use is their sum.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    shares: dict[Association, int | None] = {}
+    parents: dict[str, str] = {}
+    used: dict[Association, float] = {}
+    above: list[str] = []
+    for line in text.splitlines():
+        indented, user, raw_shares, raw_usage = line.split("|")
+        account = indented.lstrip(" ")
+        level = len(indented) - len(account)
+        if not user:
+            above[level:] = [account]
+            if account != ROOT:
+                parents[account] = above[level - 1]
+        if account == ROOT and not user:
+            continue
+        shares[account, user] = None if raw_shares == "parent" else int(raw_shares)
+        if user:
+            used[account, user] = used.get((account, user), 0.0) + float(raw_usage)
+    return ShareTree(shares, parents), Map(used)

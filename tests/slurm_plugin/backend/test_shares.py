@@ -1,0 +1,64 @@
+"""What slurmctld says of shares and tiers, as its commands print it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.site import level_fairshare
+from slurm_plugin.backend.shares import SlurmShares, parse_shares, parse_tiers, weighs
+
+# What sshare of Slurm 26.05 prints.
+SSHARE = """\
+root|||14279
+ root|root|1|0
+ chem||3|3539
+  chem|alice|parent|0
+  chem|man|2|3000
+  chem|man|1|539
+  lab||1|0
+   lab|eve|1|0
+ phys||1|10740
+  phys|games|1|10594
+  phys|mail|5|146
+"""
+
+
+def test_accounts_are_in_those_that_they_are_indented_under() -> None:
+    tree, used = parse_shares(SSHARE)
+    assert tree.parents == {"chem": "root", "lab": "chem", "phys": "root"}
+    assert tree.shares["chem", "alice"] is None
+    assert (tree.shares["chem", ""], tree.shares["phys", "mail"]) == (3, 5)
+    # A user with several associations has used what is charged to all of them.
+    assert used["chem", "man"] == 3539.0
+    assert tree.path(("lab", "eve")) == (("chem", ""), ("lab", ""), ("lab", "eve"))
+    level = level_fairshare(tree, used)
+    assert level["chem", ""] == pytest.approx(3 / 5 / (3539 / 14279))
+
+
+@given(st.text(alphabet=" |root\nab12-.", max_size=60))
+def test_other_text_is_refused_or_read_and_never_worse(text: str) -> None:
+    try:
+        tree, used = parse_shares(text)
+    except ValueError:
+        return
+    assert set(used) <= set(tree.shares)
+
+
+def test_tiers_are_the_partition_s_and_then_the_qos_s_priority() -> None:
+    line = "PartitionName={} AllowGroups=ALL Nodes=n[0-5] PriorityJobFactor=1 PriorityTier={} X=Y"
+    tiers = parse_tiers("\n".join([line.format("gpu", 1), line.format("short", 10)]))
+    shares = SlurmShares(partitions=tiers, qos={"normal": 0, "high": 1000, "scavenger": -5})
+    order = [("gpu", "scavenger"), ("gpu", "normal"), ("gpu", "high"), ("short", "scavenger")]
+    assert [shares.tier(*each) for each in order] == [0, 1, 2, 3]
+    assert shares.tier("gone", "unknown") == shares.tier("gpu", "normal")
+    assert SlurmShares(partitions={"gpu": 1}).ranks is False
+    assert shares.ranks
+
+
+def test_a_factor_counts_where_it_has_a_weight() -> None:
+    configuration = "PriorityWeightFairShare = 100000\nPriorityWeightQOS       = 0\n"
+    assert weighs(configuration, "FairShare")
+    assert not weighs(configuration, "QOS")
+    assert not weighs(configuration, "Age")

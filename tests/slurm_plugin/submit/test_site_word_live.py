@@ -1,0 +1,149 @@
+"""Shares, QOS and limits over several jobs, as a real slurmctld keeps them, in what is placed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from hetsched_core.types import ReasonCode, Waiting
+from slurm_plugin.backend import Enter, JobState, SlurmBackend, open_backend
+from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from tests.slurm_plugin.clusters import under_limits
+from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
+from tests.slurm_plugin.jobs import end_all, pending, running
+from tests.slurm_plugin.submit.asking import sbatch, shown
+
+pytestmark = pytest.mark.slurm
+
+ONE = ("--gpus=1", "--wrap=sleep 600")
+
+
+@pytest.fixture(scope="module")
+def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
+    """Two nodes of 12 GPUs, accounts with shares of 3 and 1, a QOS that goes first, and limits."""
+    del testbed
+    tell = (
+        "add account big fairshare=3",
+        "add account small fairshare=1",
+        "add user root account=big,small",
+        "add qos high Priority=1000",
+        "add qos capped GrpTRES=gres/gpu=3",
+        "add qos few MaxJobsPerUser=2",
+        "modify user root set qos=normal,high,capped,few",
+    )
+    with under_limits(installation, fake_nodes(2), *tell) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def asked(shared: Testbed) -> Iterator[SlurmBackend]:
+    """Slurm's commands, which ask the cluster that the environment names; jobs are gone after."""
+    yield open_backend("commands")
+    end_all(shared)
+
+
+def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    site = asked.site()
+    assert site.shares is not None
+    assert site.shares.tree is not None
+    assert (site.shares.tree.shares["big", ""], site.shares.tree.shares["small", ""]) == (3, 1)
+    daemon = daemon_of(asked)
+    # All jobs of one account are submitted before those of the other.
+    jobs = [
+        sbatch(shared, f"--account={account}", *ONE)
+        for account in ("small", "big")
+        for _ in range(12)
+    ]
+
+    def held() -> Counter[str]:
+        state = asked.read().jobs
+        return Counter(state[job].account for job in jobs if running(state[job]))
+
+    drive(daemon, lambda: held().total() == 12, 60)
+    assert held() == {"big": 9, "small": 3}
+
+
+def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Testbed) -> None:
+    daemon = daemon_of(asked)
+    normal = [sbatch(shared, "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(4)]
+    high = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
+
+    def are_running() -> list[str]:
+        state = asked.read().jobs
+        return [job for job in (*normal, *high) if running(state[job])]
+
+    drive(daemon, lambda: len(are_running()) == 3, 60)
+    assert are_running() == [normal[0], *high]
+
+
+def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_within_seconds(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked)
+    saves = ("--gpu-set=1", "--can-checkpoint", "--wrap=sleep 600")
+    scavengers = [sbatch(shared, *saves) for _ in range(14)]
+
+    def run(jobs: list[str]) -> list[str]:
+        state = asked.read().jobs
+        return [job for job in jobs if running(state[job])]
+
+    drive(daemon, lambda: len(run(scavengers)) == 12, 60)
+    burst = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
+    begun_s = time.monotonic()
+    drive(daemon, lambda: run(burst) == burst, 60)
+    # Told to save their state, they end at once here; Slurm starts jobs every few seconds.
+    assert time.monotonic() - begun_s < SETTINGS.grace_s + 10
+    state = asked.read().jobs
+    assert len(run(scavengers)) == 4
+    # Nothing is lost: the others wait again, or have never run.
+    assert all(running(state[job]) or pending(state[job]) for job in scavengers)
+
+
+@pytest.mark.parametrize(
+    ("qos", "limit", "most"),
+    [("capped", "QOS capped: GrpTRES, of 3 GPUs", 3), ("few", "of user root, of 2 jobs", 2)],
+)
+def test_nothing_is_placed_beyond_a_limit_and_others_have_the_gpus(
+    asked: SlurmBackend, shared: Testbed, qos: str, limit: str, most: int
+) -> None:
+    daemon = daemon_of(asked)
+    under = [sbatch(shared, f"--qos={qos}", *ONE) for _ in range(5)]
+    others = [sbatch(shared, *ONE) for _ in range(12 - most)]
+
+    def hold(jobs: list[str]) -> list[str]:
+        state = asked.read().jobs
+        return [job for job in jobs if running(state[job])]
+
+    reports = drive(daemon, lambda: len(hold(others)) + len(hold(under)) == 12, 60)
+    assert hold(under) == under[:most]
+    entered = {
+        change.job for report in reports for change in report.changes if isinstance(change, Enter)
+    }
+    assert entered == {*under[:most], *others}
+    entry = daemon.plan.entries[under[-1]]
+    assert isinstance(entry, Waiting)
+    assert entry.reason.code is ReasonCode.QUOTA
+    # Once Slurm has looked at it, its own word is told.
+    assert entry.reason.detail.endswith(limit) or entry.reason.detail.startswith("QOS")
+    if entry.reason.detail.endswith(limit):
+        assert entry.reason.behind == tuple(under[:most])
+
+
+def test_a_job_with_a_deadline_and_a_least_time_has_its_whole_time_limit(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked)
+    job = sbatch(shared, "--deadline=now+2hours", "--time=30", "--time-min=5", *ONE)
+    drive(daemon, lambda: running(asked.read().jobs[job]), 60)
+    assert shown(shared, job)["TimeLimit"] == "00:30:00"
+    # What cannot end in time any more Slurm cancels, placed or not.
+    others = [sbatch(shared, *ONE) for _ in range(11)]
+    drive(daemon, lambda: all(running(asked.read().jobs[each]) for each in others), 60)
+    late = sbatch(shared, "--deadline=now+65seconds", "--time=1", *ONE)
+    drive(daemon, lambda: asked.read().jobs[late].state is JobState.ENDED, 60)
+    assert shown(shared, late)["JobState"] == "DEADLINE"
