@@ -111,9 +111,11 @@ class Resources:
 
         There are `tasks` in all, and `per_node` is what each node gives. Slurm may run a job on
         fewer nodes than those that it is told to, and of a range takes as many as it can get. So
-        the number is set, too, where it is not 1 anyhow.
+        the number is set, too, where it is not 1 anyhow. A job that asked for GPUs in all is told
+        it always: without that Slurm 26.05 now and then never starts one that it has read back from
+        its state file (it logs "No allocated cores found" at each try).
         """
-        alone = nodes == 1 and self.nodes in {(1, 0), (1, 1)}
+        alone = nodes == 1 and (self.nodes == (1, 1) or self.nodes == (1, 0) and not self.per_job)
         wanted = self.nodes if alone else (nodes, nodes)
         return Resources(wanted, tasks, "", per_node, "", "").changed_from(self)
 

@@ -346,13 +346,23 @@ class Testbed:
         self.await_idle()
 
     def await_idle(self) -> None:
-        """Wait until all nodes are idle and answer."""
-        wait_until(
-            lambda: all(state == "idle" for _, state in self.status().nodes),
-            f"all {len(self.layout.nodes)} nodes idle (see {self.layout.logs})",
-            _START_S,
-            every_s=0.2,
-        )
+        """Wait until all nodes are idle and answer.
+
+        Raises:
+            TestbedError: they are not in time; the message tells each that is not, and why.
+        """
+        what = f"all {len(self.layout.nodes)} nodes idle (see {self.layout.logs})"
+        try:
+            wait_until(
+                lambda: all(state == "idle" for _, state in self.status().nodes),
+                what,
+                _START_S,
+                every_s=0.2,
+            )
+        except TestbedError as error:
+            listing = self.command("sinfo", "--noheader", "--Node", "--format=%N %T (%E)")
+            others = (line for line in listing.splitlines() if " idle (" not in line)
+            raise TestbedError(f"{error}: {', '.join(dict.fromkeys(others))}") from None
 
     def _succeeds(self, name: str, *arguments: str) -> bool:
         return not _fails(lambda: self.command(name, *arguments))

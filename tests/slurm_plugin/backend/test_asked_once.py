@@ -87,8 +87,9 @@ OWN = Resources((1, 0), 4, "gres/gpu:4", "", "", "gres/gpu:1")
 @pytest.mark.parametrize(
     ("own", "nodes", "tasks", "change"),
     [
-        (OWN, 1, 1, Resources(None, 1, "", "gres/gpu:4", None, "")),
+        (OWN, 1, 1, Resources((1, 1), 1, "", "gres/gpu:4", None, "")),
         (OWN, 2, 4, Resources((2, 2), None, "", "gres/gpu:4", None, "")),
+        (Resources((1, 0), 1, "", "gres/gpu:2", "", ""), 1, 1, Resources(per_node="gres/gpu:4")),
         (Resources((1, 3), 1, "", "gres/gpu:4", "", ""), 1, 1, Resources((1, 1))),
         (Resources((2, 2), 2, "", "gres/gpu:4", "", ""), 2, 2, Resources()),
     ],
