@@ -19,6 +19,7 @@ from benchmarks.papers.comparison_inputs import SWEEPS, write_inputs
 from benchmarks.papers.comparison_runs import (
     FRAGMENTS,
     FTF,
+    JAIN,
     JCT,
     JCT_MIN,
     MAKESPAN,
@@ -27,6 +28,7 @@ from benchmarks.papers.comparison_runs import (
     MEAN_RATIO,
     PLAN,
     RESTARTS,
+    SHARE_ERROR,
     WAIT,
     WAIT_MIN,
     MeasureColumn,
@@ -78,6 +80,8 @@ SHORT = (JCT_MIN, WAIT_MIN, MAKESPAN_MIN, MAX_RATIO, MEAN_RATIO, FTF, FRAGMENTS,
 
 DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
 
+SHARES = (JCT, MEAN_RATIO, MAX_RATIO, JAIN, SHARE_ERROR, RESTARTS)
+
 
 def main() -> int:
     """Run what is missing, and rewrite the pages."""
@@ -103,6 +107,7 @@ def main() -> int:
         "chosen": own_measures(chosen, OWN_MEASURES),
         "tasks": plain(run_sweep("tasks", folder), SHORT),
         "dear": plain(run_sweep("dear", folder), DEAR, JCT),
+        "shares": plain(run_sweep("shares", folder), SHARES),
     }
     PAGE.write_text(filled(PAGE.read_text(), figures))
     ALL.write_text(filled(ALL.read_text(), {"all": "\n".join(everything(runs)).strip()}))

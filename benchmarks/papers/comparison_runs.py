@@ -62,6 +62,8 @@ HELD = MeasureColumn("GPUs held %", _times("gpu_utilisation", 100.0), 0)
 RESTARTS = MeasureColumn("restarts", _times("restarts"), 0, least=1.0)
 LOST = MeasureColumn("lost GPU h", _times("lost_gpu_s", HOUR), 1)
 PLAN = MeasureColumn("ms a plan", _times("plan_mean_s", 1000.0), 1)
+JAIN = MeasureColumn("Jain", _times("jain_slowdown"))
+SHARE_ERROR = MeasureColumn("had / due off %", _times("worst_share_error", 100.0), 0)
 COLUMNS = (
     JCT,
     WAIT,

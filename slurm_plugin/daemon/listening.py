@@ -54,7 +54,7 @@ class Heard:
         learned: profiles of which more is known than before.
         rejected: what was rejected, by user and reason.
         lines: how many lines were accepted.
-        trouble: why the store could not take anything in; "" while it can.
+        trouble: why nothing could be taken in, or written for jobs to read; "" while it can.
     """
 
     progress: tuple[JobProgress, ...] = ()

@@ -75,7 +75,7 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
         log.warning("lost", job=job.id, user=job.user, name=job.name, words=_LOST)
     heard = report.heard
     if heard.trouble:
-        log.error("spool_not_taken_in", words=heard.trouble)
+        log.error("spool_fails", words=heard.trouble)
     for each in heard.rejected:
         log.warning(
             "spool_rejected",

@@ -98,7 +98,7 @@ class Move:
 class SpoolFolder:
     """The spool directory, as far as it is the daemon's to write.
 
-    Where a user's directory cannot be made or a file not be written, the job goes on without.
+    Where a user's directory cannot be made, the job goes on without.
     """
 
     def __init__(self, path: Path, account: Callable[[str], Account | None] = account_of) -> None:
@@ -131,7 +131,11 @@ class SpoolFolder:
         return account
 
     def note(self, user: str, job: str, nonce: str, move: Move) -> None:
-        """Add a decision to what a job may read of itself: one with a nonce, which others lack."""
+        """Add a decision to what a job may read of itself: one with a nonce, which others lack.
+
+        Raises:
+            OSError: it cannot be written; what was there before stays.
+        """
         account = self.welcome(user)
         if account is None or not nonce or not _JOB.fullmatch(job):
             return
@@ -139,12 +143,16 @@ class SpoolFolder:
         path = self._moves(account) / f"{job}.{secret}.json"
         moves = [*_moves_in(path), move.document()][-MOST_MOVES:]
         part = path.with_name(f".{path.name}.part")
-        with contextlib.suppress(OSError):
+        try:
             part.touch(mode=0o600)
             part.write_text(json.dumps({"schema": SCHEMA, "job": job, "moves": moves}))
             # Who has found the name may read.
             part.chmod(0o644)
             part.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
 
     def _moves(self, account: Account) -> Path:
         return self.path / "moves" / str(account.uid)

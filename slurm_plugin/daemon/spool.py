@@ -33,7 +33,7 @@ class Spool:
         """Begin with no profiling run."""
         self._listener, self._folder = listener, folder
         self._profiling = ProfilingRuns()
-        self._trouble = ""
+        self._trouble = self._unwritten = ""
         self.failure: StoreError | None = None
 
     @classmethod
@@ -69,6 +69,8 @@ class Spool:
         except StoreError as error:
             self.failure = error
             heard = Heard(trouble=str(error))
+        if self._unwritten and not heard.trouble:
+            heard = replace(heard, trouble=self._unwritten)
         if heard is NOTHING:
             return heard
         trouble, self._trouble = self._trouble, heard.trouble
@@ -112,7 +114,11 @@ class Spool:
                     pass
 
     def _note(self, known: ManagedJob, move: Move) -> None:
-        self._folder.note(known.slurm.user, known.slurm.id, known.request.mark.nonce, move)
+        try:
+            self._folder.note(known.slurm.user, known.slurm.id, known.request.mark.nonce, move)
+            self._unwritten = ""
+        except OSError as error:
+            self._unwritten = f"jobs cannot be told of their moves: {error.strerror}"
 
 
 def checked(path: Path) -> Path:

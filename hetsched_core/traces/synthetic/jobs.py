@@ -30,7 +30,7 @@ BLOCK = 1 << 16
 """Jobs that are drawn together."""
 
 SECONDS_PER_HOUR = 3600.0
-USERS_PER_ACCOUNT = 10
+USERS_PER_ACCOUNT = 4
 
 TIME_LIMITS_S = np.array(
     [60.0 * m for m in (10, 30, 60, 120, 240, 480, 720)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -275,6 +276,31 @@ def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
     heard = [spool.hear(scene.world, NOW + 10.0 * k) for k in range(4, 6)]
     assert sum(each.lines for each in heard) == 2
     assert scene.world.jobs["1"].samples_done == 300.0
+
+
+def test_on_a_full_disk_it_is_said_once_that_moves_are_not_written_and_nothing_is_left_half(
+    scene: Scene,
+) -> None:
+    scene.see(running("1"))
+    spool = Spool(scene.listener, scene.spool)
+    moved = (scene.world, PLAN, (), (Requeue("1"),), NOW)
+    spool.note(*moved)
+    (path,) = (scene.folder / "moves").glob("*/*")
+    before = path.read_text()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        spool.note(*moved)
+        troubles = [spool.hear(scene.world, NOW + 5.0 * k).trouble for k in range(2, 5)]
+        spool.note(*moved)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert troubles == ["jobs cannot be told of their moves: File too large", "", ""]
+    assert list(path.parent.iterdir()) == [path]
+    assert path.read_text() == before
+    spool.note(*moved)
+    assert path.read_text() != before
+    assert spool.hear(scene.world, NOW + 30.0).trouble == ""
 
 
 def test_a_warned_job_is_stopped_as_soon_as_it_tells_that_its_state_is_saved(

@@ -91,9 +91,10 @@ def test_users_whom_nobody_knows_get_nothing_and_a_job_without_a_nonce_no_file(
     assert account_of("root") == Account(0, 0)
 
 
-def test_a_directory_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_said_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "moves").write_text("in the way")
-    note(tmp_path, MOVE)
+    with pytest.raises(NotADirectoryError):
+        note(tmp_path, MOVE)
     assert (tmp_path / "moves").read_text() == "in the way"
 
 

@@ -230,7 +230,14 @@ class Site:
         What it is told while it begins to save is saved the next time.
         """
         saved = self.cluster.layout.base / "state/job_state"
-        self.await_that(lambda: saved.stat().st_mtime > at_s + 1.0, 60, "slurmctld has saved that")
+
+        def later() -> bool:
+            # While slurmctld puts a new file in its place there is none.
+            with suppress(FileNotFoundError):
+                return saved.stat().st_mtime > at_s + 1.0
+            return False
+
+        self.await_that(later, 60, "slurmctld has saved that")
 
     # -- jobs --------------------------------------------------------------------------------------
 

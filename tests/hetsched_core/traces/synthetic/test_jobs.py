@@ -215,7 +215,7 @@ def test_the_second_user_submits_half_as_much_as_the_first() -> None:
     assert users["user002"] / users["user001"] == pytest.approx(0.5, rel=0.05)
     assert users["user010"] / users["user001"] == pytest.approx(0.1, rel=0.1)
     accounts = {s.job.user: s.job.account for s in jobs(options(users=50))}
-    assert (accounts["user010"], accounts["user011"]) == ("group01", "group02")
+    assert (accounts["user004"], accounts["user005"]) == ("group01", "group02")
 
 
 @pytest.mark.parametrize(
