@@ -115,8 +115,8 @@ class Resources:
         it always: without that Slurm 26.05 now and then never starts one that it has read back from
         its state file (it logs "No allocated cores found" at each try).
         """
-        alone = nodes == 1 and (self.nodes == (1, 1) or self.nodes == (1, 0) and not self.per_job)
-        wanted = self.nodes if alone else (nodes, nodes)
+        anyhow = {(1, 1)} if self.per_job else {(1, 0), (1, 1)}
+        wanted = self.nodes if nodes == 1 and self.nodes in anyhow else (nodes, nodes)
         return Resources(wanted, tasks, "", per_node, "", "").changed_from(self)
 
     def changed_from(self, now: Resources) -> Resources:
