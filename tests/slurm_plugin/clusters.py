@@ -38,14 +38,14 @@ def restart_controller(cluster: Testbed) -> None:
 
 @contextmanager
 def under_limits(
-    installed: Installation, nodes: tuple[FakeNode, ...], *tell: str
+    installed: Installation, site: FakeSite | tuple[FakeNode, ...], *tell: str
 ) -> Iterator[Testbed]:
     """Bring one up that enforces the limits of QOS and accounts; Slurm's commands find it.
 
     `tell` is what slurmdbd is told of limits. The testbed of all tests must be up before, so that
     its variables are what comes back.
     """
-    with up(installed, nodes) as cluster, pytest.MonkeyPatch.context() as patch:
+    with up(installed, site) as cluster, pytest.MonkeyPatch.context() as patch:
         for variable, value in cluster.environment().items():
             patch.setenv(variable, value)
         # Under limits Slurm takes no name into a reservation that has no association.
