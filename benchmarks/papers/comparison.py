@@ -19,7 +19,6 @@ from benchmarks.papers.comparison_inputs import SWEEPS, write_inputs
 from benchmarks.papers.comparison_runs import (
     FRAGMENTS,
     FTF,
-    JAIN,
     JCT,
     JCT_MIN,
     MAKESPAN,
@@ -28,7 +27,6 @@ from benchmarks.papers.comparison_runs import (
     MEAN_RATIO,
     PLAN,
     RESTARTS,
-    SHARE_ERROR,
     WAIT,
     WAIT_MIN,
     MeasureColumn,
@@ -46,6 +44,7 @@ from benchmarks.papers.comparison_tables import (
     summary,
     telling,
     together,
+    with_shares,
 )
 from benchmarks.papers.page import PAGES, filled
 
@@ -80,8 +79,6 @@ SHORT = (JCT_MIN, WAIT_MIN, MAKESPAN_MIN, MAX_RATIO, MEAN_RATIO, FTF, FRAGMENTS,
 
 DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
 
-SHARES = (JCT, MEAN_RATIO, MAX_RATIO, JAIN, SHARE_ERROR, RESTARTS)
-
 
 def main() -> int:
     """Run what is missing, and rewrite the pages."""
@@ -107,7 +104,7 @@ def main() -> int:
         "chosen": own_measures(chosen, OWN_MEASURES),
         "tasks": plain(run_sweep("tasks", folder), SHORT),
         "dear": plain(run_sweep("dear", folder), DEAR, JCT),
-        "shares": plain(run_sweep("shares", folder), SHARES),
+        "shares": with_shares(run_sweep("shares", folder)),
     }
     PAGE.write_text(filled(PAGE.read_text(), figures))
     ALL.write_text(filled(ALL.read_text(), {"all": "\n".join(everything(runs)).strip()}))

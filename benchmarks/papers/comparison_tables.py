@@ -10,12 +10,14 @@ from benchmarks.papers.comparison_runs import (
     COPIES,
     FRAGMENTS,
     FTF,
+    JAIN,
     JCT,
     MAKESPAN,
     MAX_RATIO,
     MEAN_RATIO,
     PLAN,
     RESTARTS,
+    SHARE_ERROR,
     WAIT,
     MeasureColumn,
     Row,
@@ -273,6 +275,23 @@ def plain(runs: Runs, columns: Sequence[MeasureColumn], ratio: MeasureColumn | N
             lines.append([workload, name, *cells])
     last = [] if ratio is None else [f"{ratio.head.removesuffix(' h')}: steady / policy"]
     return markdown(["workload", "policy", *(column.head for column in columns), *last], lines)
+
+
+def with_shares(runs: Runs) -> str:
+    """Return what shares cost and do: each workload with them (NAME, shares) against without."""
+    lines = []
+    for workload, plain_runs in runs.items():
+        for name, alone in plain_runs.items() if f"{workload}, shares" in runs else ():
+            kept = runs[f"{workload}, shares"][name]
+            cells = [workload, name, _mean(alone, JCT)]
+            cells.append(as_times(estimate(log_ratios(kept, alone, JCT))))
+            for column in (JAIN, SHARE_ERROR, RESTARTS):
+                cells += [_mean(alone, column), _mean(kept, column)]
+            lines.append(cells)
+    heads = ["workload", "policy", JCT.head, "with shares, ×"]
+    for column in (JAIN, SHARE_ERROR, RESTARTS):
+        heads += [column.head, "with"]
+    return markdown(heads, lines)
 
 
 def ablations(runs: Runs) -> str:

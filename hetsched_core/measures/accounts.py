@@ -152,7 +152,7 @@ def account_use(log: RunLog, tree: ShareTree | None = None) -> AccountUse:
     columns["had_gpu_s"], columns["due_gpu_s"] = had_gpu_s[-1], due_gpu_s[-1]
     members: dict[str, list[int]] = {}
     for at, (account, _) in enumerate(users):
-        for above in _accounts_above(tree, account):
+        for above in accounts_above(tree, account):
             members.setdefault(above, []).append(at)
 
     def row(each: Association, inside: Sequence[int]) -> AccountMeasures:
@@ -187,7 +187,7 @@ def _largest_first(rows: Iterable[AccountMeasures]) -> tuple[AccountMeasures, ..
     return tuple(sorted(rows, key=lambda one: (-one.had_gpu_s, one.account, one.user)))
 
 
-def _accounts_above(tree: ShareTree, account: str) -> list[str]:
+def accounts_above(tree: ShareTree, account: str) -> list[str]:
     """An account and all that it is in, those that do not compete included; not the root."""
     above = []
     while account != ROOT:
@@ -225,7 +225,7 @@ def _had_and_due(
     log: RunLog, tree: ShareTree, users: Sequence[Association], user_of: Ints
 ) -> tuple[Floats, Floats, Floats]:
     """Return (K,) instants, and (K, U) what each user had held, and been due, until then."""
-    first, parent, shares, leaf = _numbered(tree, users)
+    first, parent, shares, leaf = numbered(tree, users)
     at_s, job, wanted, held = _changes(log)
     begin_s, end_s = (float(at_s[0]), float(at_s[-1])) if at_s.size else (0.0, 0.0)
     edges_s = np.linspace(begin_s, end_s, POINTS)
@@ -236,7 +236,7 @@ def _had_and_due(
     return edges_s, had_gpu_s[:, leaf], due_gpu_s[:, leaf]
 
 
-def _numbered(tree: ShareTree, users: Sequence[Association]) -> tuple[Ints, Ints, Floats, Ints]:
+def numbered(tree: ShareTree, users: Sequence[Association]) -> tuple[Ints, Ints, Floats, Ints]:
     """Number the root and all that users are in, siblings together; as `integrate_due` takes it.
 
     Returns:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hetsched_core.measures.standing import Standing
+
 LEVELS = "0123456789abcdef"
 """Shares of a node's GPUs in use, in fifteenths, as one character each."""
 
@@ -119,6 +121,7 @@ class LiveState:
         reasons: word of a reason -> how many jobs wait for it.
         running: jobs that run, in the order of submission, up to some number.
         waiting: jobs that do not, likewise.
+        accounts: accounts and then users, those that hold most first, up to some number of each.
         past: the readings.
     """
 
@@ -137,4 +140,5 @@ class LiveState:
     reasons: Mapping[str, int]
     running: tuple[LiveJob, ...]
     waiting: tuple[LiveJob, ...]
+    accounts: tuple[Standing, ...] = ()
     past: Past

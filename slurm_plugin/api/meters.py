@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: figures of the daemon and the cluster, none per user or job."""
+"""What Prometheus scrapes: figures of the daemon, the cluster and its accounts, none per user."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_se
 from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
+from hetsched_core.measures.standing import standings
 from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
@@ -58,6 +59,11 @@ class Meters:
         self._jobs = gauge("hetsched_jobs", "Managed jobs.", ["partition", "state"])
         self._waiting = gauge("hetsched_waiting_jobs", "Waiting jobs.", ["reason"])
         self._fragments = gauge("hetsched_fragment_gpus", "Idle GPUs while a job waits, else 0.")
+        self._accounts = gauge(
+            "hetsched_account_gpus",
+            "GPUs of an account's jobs: held, and due by shares of all that are held.",
+            ["account", "kind"],
+        )
         self._restarts = total("hetsched_restarts", "Starts of jobs that had run before.")
         self._raqlr = gauge(
             "hetsched_recent_latency_ratio",
@@ -83,6 +89,7 @@ class Meters:
         plan: Plan,
         latency_ratio: float | None = None,
         suspended: frozenset[str] = frozenset(),
+        private: bool = False,
     ) -> None:
         """Take in a cycle.
 
@@ -92,6 +99,7 @@ class Meters:
             plan: the plan in force.
             latency_ratio: the mean of the jobs that left lately; None if there is none.
             suspended: the jobs that are suspended in Slurm.
+            private: whether whose jobs there are is nobody else's business.
         """
         self._cycles.inc()
         self._away.set(1 if report.away else 0)
@@ -113,6 +121,7 @@ class Meters:
         self._raqlr.set(float("nan") if latency_ratio is None else latency_ratio)
         if snapshot is not None and not report.away:
             self._note_cluster(snapshot, plan, suspended)
+            self._note_accounts(snapshot, private)
 
     def _note_cluster(self, snapshot: Snapshot, plan: Plan, suspended: frozenset[str]) -> None:
         if self._made_s is not None:
@@ -147,6 +156,13 @@ class Meters:
         for word in _WORDS:
             self._waiting.labels(word).set(reasons[word])
         self._note_runs(snapshot)
+
+    def _note_accounts(self, snapshot: Snapshot, private: bool) -> None:
+        self._accounts.clear()
+        for each in standings(snapshot) if not private else ():
+            if not each.user:
+                self._accounts.labels(each.account, "held").set(each.held_gpus)
+                self._accounts.labels(each.account, "due").set(each.due_gpus)
 
     def _note_runs(self, snapshot: Snapshot) -> None:
         """Count restarts, and compare each run's speed once with what was expected of it."""

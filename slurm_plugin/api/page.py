@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
+from hetsched_core.measures.standing import Standing, standings
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, Published, word_of
@@ -15,6 +16,10 @@ from slurm_plugin.daemon.gpu_use import gpu_uses
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""
+
+
+MOST_ACCOUNTS = 50
+"""So many accounts are listed, and so many users."""
 
 
 def live_state(published: Published, past: Past) -> LiveState:
@@ -58,8 +63,16 @@ def live_state(published: Published, past: Past) -> LiveState:
         waiting=tuple(
             _job(published, view, promised) for view in islice(chain(waiting, later), shown)
         ),
+        accounts=() if published.private_jobs else _accounts(standings(snapshot)),
         past=past,
     )
+
+
+def _accounts(rows: Sequence[Standing]) -> tuple[Standing, ...]:
+    """Return what is worth a table: nothing where all jobs are of one user."""
+    accounts = [each for each in rows if not each.user]
+    users = [each for each in rows if each.user]
+    return (*accounts[:MOST_ACCOUNTS], *users[:MOST_ACCOUNTS]) if len(users) > 1 else ()
 
 
 def _job(published: Published, view: JobView, promised: Mapping[str, Reservation]) -> LiveJob:

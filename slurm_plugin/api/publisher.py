@@ -111,12 +111,16 @@ class Publisher:
                 plan=plan,
                 plan_s=made_s if decisions else None,
                 decisions=decisions,
-                private_jobs=private_jobs or self._configuration.private_jobs,
+                private_jobs=self.private_jobs(private_jobs),
                 later=later,
                 aside=aside,
                 records=records,
                 suspended=suspended,
             )
+
+    def private_jobs(self, in_slurm: bool) -> bool:
+        """Whether whose jobs there are is nobody else's business, by Slurm or by the site."""
+        return in_slurm or self._configuration.private_jobs
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
         """Answer a request.

@@ -94,7 +94,14 @@ class Telemetry:
             self._follow(daemon, snapshot, plan)
         with self._unharmed("metrics"):
             ratio = self.journal.raqlr(snapshot.now)
-            self.meters.note(report, snapshot, plan, ratio, daemon.world.suspended)
+            self.meters.note(
+                report,
+                snapshot,
+                plan,
+                ratio,
+                daemon.world.suspended,
+                private=self.publisher.private_jobs(daemon.world.private_jobs),
+            )
 
     @property
     def trouble(self) -> str:

@@ -121,6 +121,27 @@ def test_a_partition_that_has_emptied_and_a_gpu_type_that_is_gone_are_told_no_mo
     assert value("hetsched_jobs", {"partition": "", "state": "running"}) is None
 
 
+def test_what_accounts_hold_and_what_is_due_to_them_is_told_unless_jobs_are_private() -> None:
+    meters = Meters()
+    jobs = [
+        replace(job, job=replace(job.job, account=account, user="eve"))
+        for account, job in zip(("bio", "phys", "phys"), SNAPSHOT.jobs.values(), strict=True)
+    ]
+    snapshot = snapshot_of(SNAPSHOT.cluster, jobs, now=130.0)
+    meters.note(CycleReport(), snapshot, PLAN)
+
+    def told(account: str, kind: str) -> float | None:
+        names = {"account": account, "kind": kind}
+        return meters.registry.get_sample_value("hetsched_account_gpus", names)
+
+    holder = next(job.job.account for job in jobs if job.runs)
+    other = ({"bio", "phys"} - {holder}).pop()
+    assert (told(holder, "held"), told(holder, "due")) == (3, 1.5)
+    assert (told(other, "held"), told(other, "due")) == (0, 1.5)
+    meters.note(CycleReport(), snapshot, PLAN, private=True)
+    assert told(holder, "held") is told(other, "due") is None
+
+
 def test_what_is_no_address_is_refused_with_one() -> None:
     with pytest.raises(InputError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9754"):
         serve_meters("9754", Meters())

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -156,6 +157,29 @@ def test_where_jobs_are_private_nobody_s_are_told_whoever_asks() -> None:
     assert "eve" not in str(said)
     assert (said["page"]["running_jobs"], said["page"]["waiting_jobs"]) == (1, 2)
     assert (said["page"]["running"], said["page"]["waiting"]) == ([], [])
+    assert "accounts" not in said["page"]
+
+
+def test_accounts_are_told_with_what_is_due_to_them_where_there_are_several_users(
+    path: Path,
+) -> None:
+    assert "accounts" not in told_of(busy()[0])
+    snapshot, _ = busy()
+    eve, bob = (
+        replace(job, job=replace(job.job, account=account, user=user))
+        for job, account, user in zip(
+            snapshot.by_submission(), ("bio", HOSTILE), ("eve", "bob"), strict=False
+        )
+    )
+    publisher = publisher_of()
+    several = replace(snapshot, jobs=snapshot.jobs.update({eve.id: eve, bob.id: bob}))
+    publisher.publish(several, Fifo().plan(several), 8)
+    with closing(AnswerServer(path.with_name("other"), publisher.answer)):
+        seen = Page(PageMaker(path.with_name("other"), UTC, 0.0).fresh())
+    accounts = next(table for table in seen.tables if "due" in table[0])
+    assert accounts[1] == ["bio", "", "1", "", "4", "1.3", "1", "0"]
+    assert [HOSTILE, "bob", "1", "", "0", "1.3", "0", "1"] in accounts
+    assert "script" not in {tag for tag, _ in seen.elements}
 
 
 def test_an_answer_is_bounded_and_counts_all() -> None:
