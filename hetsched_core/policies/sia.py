@@ -39,7 +39,7 @@ from hetsched_core.placement.one_type import OneTypeChoice, assign
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
-from hetsched_core.site import weights
+from hetsched_core.site import wanted_gpus, weights
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -141,11 +141,24 @@ class Sia:
             if len(options.gain):
                 views.append(view)
                 priced.append(self._price(snapshot, pools, view, options))
+        # Within what is due to a user those come first of which the programme has most for a GPU.
+        gpus = [each.use[:, : len(types)].sum(axis=1) for each in priced]
+        worth = [(self.leave_out - each.cost) / n for each, n in zip(priced, gpus, strict=True)]
+        best = [int(each.argmax()) for each in worth]
+        wanted = {view.id: float(n[k]) for view, n, k in zip(views, gpus, best, strict=True)}
+        first = np.array([each[k] for each, k in zip(worth, best, strict=True)])
+        order = np.argsort(-first, kind="stable")
+        due = np.ones(len(views))
+        due[order] = weights(
+            snapshot,
+            [views[at] for at in order.tolist()],
+            wanted=lambda view: wanted.get(view.id, wanted_gpus(view)),
+        )
         priced = [
             replace(each, cost=self.leave_out - weight * (self.leave_out - each.cost))
             if weight != 1.0
             else each
-            for each, weight in zip(priced, weights(snapshot, views).tolist(), strict=True)
+            for each, weight in zip(priced, due.tolist(), strict=True)
         ]
         chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 

@@ -2,7 +2,7 @@
 
 from hetsched_core.site.fair_tree import fair_tree, level_fairshare
 from hetsched_core.site.limits import within_limits, without_excess
-from hetsched_core.site.turns import in_turn, portions, weights
+from hetsched_core.site.turns import in_turn, portions, wanted_gpus, weights
 from hetsched_core.site.usage import Ledger, Usage
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "in_turn",
     "level_fairshare",
     "portions",
+    "wanted_gpus",
     "weights",
     "within_limits",
     "without_excess",

@@ -83,7 +83,12 @@ def in_turn(
     return first
 
 
-def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]]:
+def portions(
+    snapshot: Snapshot,
+    views: Sequence[JobView],
+    *,
+    wanted: Callable[[JobView], float] = wanted_gpus,
+) -> list[list[JobView]]:
     """Cut jobs into portions: the first asks for all GPUs, each further one for twice as many.
 
     So the first has what is due to whom now. What holds GPUs and is not among the jobs has its part
@@ -93,6 +98,7 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
     Args:
         snapshot: says what is due, and what there is.
         views: active jobs in the order of the policy.
+        wanted: how many GPUs a job gets when it is served.
     """
     if _alike(snapshot, views):
         return [list(views)]
@@ -101,23 +107,29 @@ def portions(snapshot: Snapshot, views: Sequence[JobView]) -> list[list[JobView]
     found: list[list[JobView]] = [[]]
     left = gpus
     running_first = sorted(views, key=lambda view: view.configuration is None)
-    for view in in_turn(snapshot, running_first, running_stay=False):
+    for view in in_turn(snapshot, running_first, running_stay=False, wanted=wanted):
         if left <= 0:
             found.append([])
             left = gpus = 2 * gpus
         found[-1].append(view)
-        left -= wanted_gpus(view)
+        left -= wanted(view)
     return found
 
 
-def weights(snapshot: Snapshot, views: Sequence[JobView]) -> NDArray[np.float64]:
+def weights(
+    snapshot: Snapshot,
+    views: Sequence[JobView],
+    *,
+    wanted: Callable[[JobView], float] = wanted_gpus,
+) -> NDArray[np.float64]:
     """Return (J,) what each job counts in an objective: 1 within what is due, `BEYOND` above it.
 
     Args:
         snapshot: says what is due, and what there is.
         views: active jobs in the order of the policy.
+        wanted: how many GPUs a job gets when it is served.
     """
-    first = {view.id for view in portions(snapshot, views)[0]}
+    first = {view.id for view in portions(snapshot, views, wanted=wanted)[0]}
     return np.array([1.0 if view.id in first else BEYOND for view in views])
 
 

@@ -14,7 +14,7 @@ from hetsched_core.explain.why import Why, code_of, why
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.api.records import record_of
-from slurm_plugin.backend import HOLDS, JobState, SlurmJob
+from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.settings import DaemonMode
@@ -158,7 +158,7 @@ def outside(published: Published, job: str, peer: Peer) -> Reason | None:
         return None
     if words := published.aside.get(job):
         return Reason(ReasonCode.NOT_PLANNED, detail=words)
-    if record.reservation and record.reservation not in HOLDS:
+    if record.reservation and not record.in_hold:
         words = f"it is for the reservation {record.reservation}, in which Slurm places it"
         return Reason(ReasonCode.NOT_PLANNED, detail=words)
     first = tuple(_elements(chain(published.snapshot.jobs, published.aside), record.array)[:_FEW])

@@ -15,6 +15,8 @@ One that has ended keeps its name until Slurm has forgotten it, which takes a wh
 in it; the hold then takes the other name.
 """
 
+HELD = frozenset(HOLDS)
+
 
 class JobState(Enum):
     """Where a job stands in Slurm, in the words that matter to a scheduler.
@@ -232,7 +234,16 @@ class SlurmJob:
     @property
     def entered(self) -> bool:
         """Whether it waits to start where it was placed."""
-        return self.state is JobState.PENDING and self.reservation in HOLDS
+        return self.state is JobState.PENDING and self.in_hold
+
+    @property
+    def in_hold(self) -> bool:
+        """Whether it may run in the reservation that holds the managed nodes.
+
+        Slurm takes a list of reservations, and tells it as it was written.
+        """
+        names = self.reservation
+        return names in HOLDS or ("," in names and not HELD.isdisjoint(names.split(",")))
 
     @property
     def held_by_slurm(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import HOLDS, Asked, JobState, Leave, Resources, SlurmJob, Terms
+from slurm_plugin.backend import Asked, JobState, Leave, Resources, SlurmJob, Terms
 from slurm_plugin.backend.gres import gpus_in
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
@@ -187,7 +187,7 @@ def own_of(seen: SlurmJob, mark: Mark) -> Own:
     texts = seen.resources
     asked = (texts.per_job, texts.per_node, texts.per_socket, texts.per_task)
     types = {each for text in asked for each in gpus_in(text or "")[1]}
-    if seen.reservation in HOLDS and mark.options.counts is not None:
+    if seen.in_hold and mark.options.counts is not None:
         # So were those GPUs given to it.
         types = set()
     return _own(

@@ -510,7 +510,7 @@ class LiveWorld:
         assert self.cluster is not None
         if seen.nodes:
             return all(name in self.cluster for name in seen.nodes)
-        if seen.reservation and seen.reservation not in HOLDS:
+        if seen.reservation and not seen.in_hold:
             return False
         return seen.entered or not self._partitions.isdisjoint(seen.partitions)
 

@@ -15,7 +15,14 @@
 
 local M = {}
 
-local HOLD = "^hetsched"      -- names of the reservation that holds the managed nodes
+-- Whether a list of reservations has the one in it that holds the managed nodes; Slurm skips empty
+-- names in such a list.
+local function in_hold(reservations)
+  for name in (reservations or ""):gmatch("[^,%s]+") do
+    if name:match("^hetsched") then return true end
+  end
+  return false
+end
 local MAX_SET, MAX_REQUIREMENTS, MAX_COUNT = 16, 8, 1000000
 local MAX_MEMORY_MB = 10 * 1024 * 1024
 local MAX_MARK = 1024
@@ -343,7 +350,7 @@ end
 local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_GPUS_PER_TASK = "" }
 
 local function mark(jd)
-  if (jd.reservation or ""):match(HOLD) then
+  if in_hold(jd.reservation) then
     fail("--reservation=" .. jd.reservation .. " is the scheduler's own, into which it places jobs; leave it out")
   end
   local found = {}
@@ -423,12 +430,12 @@ end
 function M.modify(jd, rec, parts, uid)
   -- Others may not touch the job anyway, but for operators, of whom the daemon is one.
   if uid == 0 or uid ~= rec.user_id then return slurm.SUCCESS end
-  if (jd.reservation or ""):match(HOLD) then
+  if in_hold(jd.reservation) then
     slurm.log_user("hetsched: ReservationName=%s is the scheduler's own, into which it places jobs", jd.reservation)
     return slurm.ERROR
   end
   local edit
-  if (rec.resv_name or ""):match(HOLD) then edit = jd.reservation ~= nil and "ReservationName" or touched(jd) end
+  if in_hold(rec.resv_name) then edit = jd.reservation ~= nil and "ReservationName" or touched(jd) end
   if edit == nil then return slurm.SUCCESS end
   slurm.log_user("hetsched has placed this job: %s is not yours to change now", edit)
   return slurm.ERROR

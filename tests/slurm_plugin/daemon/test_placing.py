@@ -201,11 +201,17 @@ def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has
 
 @pytest.mark.parametrize(
     ("jobs", "more"),
-    [(JobSelection.ALL, {}), (JobSelection.MARKED, {}), (JobSelection.ALL, {"begin_s": 5000.0})],
-    ids=["no room", "pilot", "later"],
+    [
+        (JobSelection.ALL, {}),
+        (JobSelection.MARKED, {}),
+        (JobSelection.ALL, {"begin_s": 5000.0}),
+        (JobSelection.ALL, {"reservation": ",hetsched"}),
+        (JobSelection.MARKED, {"reservation": "other,hetsched-2"}),
+    ],
+    ids=["no room", "pilot", "later", "empty name", "two"],
 )
 def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it(
-    jobs: JobSelection, more: dict[str, float]
+    jobs: JobSelection, more: dict[str, object]
 ) -> None:
     intruder = replace(placed(RIGID, "n0"), batch=False, **more)  # type: ignore[arg-type]
     site = Site(intruder, nodes=(node("n0", used=4),), settings=replace(SETTINGS, jobs=jobs))

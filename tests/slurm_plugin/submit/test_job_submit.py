@@ -261,8 +261,9 @@ def test_a_site_s_own_script_calls_the_module_before_or_after_its_own_function(
             submitter.submit("--gpu-set=1,2", "--job-name=bad")
         with pytest.raises(TestbedError, match="expected GPU counts"):
             submitter.submit("--gpu-set=two")
-        with pytest.raises(TestbedError, match="--reservation=hetsched is the scheduler's own"):
-            sbatch(testbed, "--reservation=hetsched", "--wrap=true")
+        for names in ("hetsched", ",hetsched", "other,hetsched"):
+            with pytest.raises(TestbedError, match=f"--reservation={names} is the scheduler's own"):
+                sbatch(testbed, f"--reservation={names}", "--wrap=true")
     assert mark_of(backend, job).options.counts == RequirementSet.parse("1,2")
     assert shown(testbed, job)["TimeLimit"] == "00:42:00"
 
