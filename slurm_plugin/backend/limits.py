@@ -171,6 +171,12 @@ def parse_limits(partitions: str, qos: str, associations: str) -> GpuLimits:
     return GpuLimits(limits, frozenset(over), of_partition, found_associations)
 
 
+def cpus_per_node(partitions: str) -> dict[str, int]:
+    """Return MaxCPUsPerNode where it is set, of `scontrol show partitions --oneliner`."""
+    found = re.findall(r"PartitionName=(\S+).* MaxCPUsPerNode=(\d+)", partitions)
+    return {name: int(most) for name, most in found}
+
+
 def jobs_are_private(configuration: str) -> bool:
     """Whether PrivateData in what `scontrol show config` prints keeps others' jobs from users."""
     found = re.search(r"^PrivateData\s*=\s*(\S+)", configuration, re.MULTILINE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_plugin.backend.limits import GpuLimits
 from slurm_plugin.backend.shares import SlurmShares
@@ -17,6 +17,7 @@ class SlurmSite:
     limit of each partition, None for none; `limits` are those of its accounting, None where they
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
     `shares` is who is due what and goes first, None where that could not be read.
+    `cpus_per_node` is what all jobs of a partition may have of each node, where there is a limit.
     `cluster` tells it from all others, whatever the configuration file is: its name, and where its
     first slurmctld listens.
     """
@@ -27,3 +28,4 @@ class SlurmSite:
     private_jobs: bool = False
     cluster: str = ""
     shares: SlurmShares | None = None
+    cpus_per_node: Mapping[str, int] = field(default_factory=dict)

@@ -237,6 +237,17 @@ class SlurmJob:
         return self.state is JobState.PENDING and self.in_hold
 
     @property
+    def least_nodes(self) -> int:
+        """On how many nodes it asks to run, at least."""
+        return (self.resources.nodes or (1, 0))[0] or 1
+
+    @property
+    def on_each(self) -> tuple[float, float]:
+        """The CPUs and MiB that it needs on each of its nodes."""
+        nodes = len(self.nodes or self.pinned) or self.least_nodes
+        return self.cpus / nodes, self.memory_mb / nodes
+
+    @property
     def in_hold(self) -> bool:
         """Whether it may run in the reservation that holds the managed nodes.
 

@@ -42,7 +42,7 @@ from slurm_plugin.backend.gres import (
     node_names,
     node_range,
 )
-from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
+from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
@@ -146,7 +146,13 @@ class CommandsBackend:
         limits_of = read_limits()
         shares = read_shares(configuration)
         return SlurmSite(
-            float(times.get("KillWait", 0)), longest_s, limits_of, private, cluster, shares
+            float(times.get("KillWait", 0)),
+            longest_s,
+            limits_of,
+            private,
+            cluster,
+            shares,
+            cpus_per_node(partitions),
         )
 
     def script(self, job: str) -> str:

@@ -212,6 +212,11 @@ class PyslurmBackend:
             # pyslurm does not tell where slurmctld is.
             cluster_of(told),
             read_shares(told),
+            {
+                name: most
+                for name, each in partitions.items()
+                if (most := _count_or_0(each.max_cpus_per_node))
+            },
         )
 
     def script(self, job: str) -> str:

@@ -32,7 +32,6 @@ from slurm_plugin.daemon.gangs import (
 from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
-from slurm_plugin.daemon.tenants import Comers
 from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.daemon.world import LiveWorld
 
@@ -48,7 +47,7 @@ def changes_for(
     changes: list[Change] = []
     placed: dict[str, Enter | Together] = {}
     stopped: set[str] = set()
-    comers = Comers()
+    comers = world.comers()
     for known, action in aims(world.managed, actions, round_of(now, settings).start_s):
         if isinstance(action, Stop):
             stopped.add(known.slurm.id)
@@ -63,8 +62,10 @@ def changes_for(
                 and not known.overdue
             ):
                 change = _enter(world, known, placement.configuration)
-                names = {name for name, _ in placement.configuration}
-                if change is not None and comers.take(known.slurm, names):
+                on_each = {
+                    name: gpus * known.job.cpus_per_gpu for name, gpus in placement.configuration
+                }
+                if change is not None and comers.take(known.slurm, on_each):
                     changes.append(change)
                     placed[known.slurm.id] = change
             case _:

@@ -14,7 +14,7 @@ from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon.hold import windows_of
 from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import ManagedJob, moment
-from slurm_plugin.daemon.tenants import Tenants
+from slurm_plugin.daemon.tenants import Comers, Tenants
 
 _ENDING_S = 3.0
 """A node on which a job has been ending for so long has a slow epilog, or hangs."""
@@ -43,6 +43,7 @@ class Closures:
         state: SlurmState,
         records: Collection[SlurmJob],
         nodes: Collection[SlurmNode],
+        cpus_per_node: Mapping[str, int],
         now: float,
     ) -> bool:
         """Take in a read; return whether anything closes or opens.
@@ -51,16 +52,21 @@ class Closures:
             state: what it shows.
             records: all jobs, each element of an array by itself.
             nodes: those that are managed.
+            cpus_per_node: partition -> the CPUs that its jobs may have of each node.
             now: seconds UTC.
         """
         before = self.windows, self._tenants
         self.windows = windows_of(state.reservations, now)
-        self._tenants = Tenants.of(records)
+        self._tenants = Tenants.of(records, cpus_per_node)
         ending = {name for job in records if job.state is JobState.COMPLETING for name in job.nodes}
         self._ending_s = {name: min(now, self._ending_s.get(name, now)) for name in ending}
         self._now = now
         moved = self.launches.note(state.jobs.values(), nodes, now)
         return moved or before != (self.windows, self._tenants)
+
+    def comers(self) -> Comers:
+        """Return a count of what enters the nodes from now on."""
+        return Comers(self._tenants)
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -111,8 +117,10 @@ class Closures:
         yield from (each.name for each in self.windows if each.nodes & nodes)
         if self.launches.closed_to(job.user) & nodes:
             yield _NOT_LAUNCHED
-        if self._tenants.closed_to(job) & nodes:
+        if self._tenants.others(job) & nodes:
             yield "jobs of other users are on them, and they or it share no node"
+        if self._tenants.full(job) & nodes:
+            yield "jobs of its partition have the CPUs there that MaxCPUsPerNode leaves to them"
 
     def _not_now(self, job: SlurmJob) -> frozenset[str]:
         return self.launches.closed_to(job.user) | self._tenants.closed_to(job)

@@ -17,6 +17,7 @@ from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import keeps_back, partition_is_closed
+from slurm_plugin.daemon.tenants import Comers
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
@@ -90,6 +91,7 @@ class CpuJobs:
         needs: tuple[float, float],
         kept: Collection[str],
         wanted: Callable[[str], bool],
+        comers: Comers,
         hold: str,
         partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
@@ -104,6 +106,7 @@ class CpuJobs:
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
             kept: nodes that are kept free of more of them.
             wanted: whether a job waits for GPUs that could use those of a node.
+            comers: what is on the nodes, and enters them in this cycle.
             hold: the reservation that they enter.
             partitions_for: a job's partitions, that of some nodes first; () where they are so.
             start_timeout_s: one that has not started by then gives its place back.
@@ -136,8 +139,8 @@ class CpuJobs:
                 yield each.leave
                 continue
             for name in job.pinned:
-                _take(rooms.get(name), *_share(job))
-                _take(all_of.get(name), *_share(job))
+                _take(rooms.get(name), *job.on_each)
+                _take(all_of.get(name), *job.on_each)
             if job.id not in self._placed:
                 # An earlier daemon has placed it, or it has run and was queued again.
                 yield each.leave
@@ -159,9 +162,9 @@ class CpuJobs:
                 if _peers(job) in self._limited:
                     continue
                 self._limited[_peers(job)] = now + _PROBE_S
-            share, many = _share(job), _nodes(job)
+            share, many = job.on_each, job.least_nodes
             ends_s = now + (math.inf if job.time_limit_s is None else job.time_limit_s)
-            kind = share, many, where, ends_s if before else 0.0
+            kind = share, many, where, job.partitions, ends_s if before else 0.0
             if kind in full:
                 # Its turn comes after that of its like, which keeps what there is.
                 if full[kind]:
@@ -170,7 +173,11 @@ class CpuJobs:
             # Backfill: what has ended before a job can start that keeps a node is in no one's way.
             passing = {name for name in before if ends_s <= until_s[name]}
             open_to_it = {**rooms, **{name: before[name] for name in passing}} if passing else rooms
-            may = [name for name in rooms if where is None or name in where]
+            may = [
+                name
+                for name in rooms
+                if (where is None or name in where) and comers.admits(job, name, share[0])
+            ]
             could = [
                 name for name in may if open_to_it[name].fits(*share) or empty[name].fits(*share)
             ]
@@ -213,6 +220,7 @@ class CpuJobs:
                 _take(all_of[name], *share)
                 _take(before.get(name) if fits else None, *share)
             if fits:
+                comers.take(job, dict.fromkeys(chosen, share[0]))
                 first = partitions_for(job, chosen)
                 self._placed[job.id] = now
                 yield Enter(
@@ -303,7 +311,7 @@ def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
 def _ends(jobs: Iterable[SlurmJob], node: str, now: float) -> list[tuple[float, float, float]]:
     """Return when jobs on a node end at the latest, and the CPUs and MiB that they leave then."""
     return sorted(
-        (max(now, job.start_s + job.time_limit_s), *_share(job))
+        (max(now, job.start_s + job.time_limit_s), *job.on_each)
         for job in jobs
         if job.state is JobState.RUNNING
         and node in job.nodes
@@ -323,17 +331,6 @@ def _room_at(
         _take(room, -cpus, -memory_mb)
         at_s = end_s
     return at_s if room.fits(*share) else -math.inf
-
-
-def _share(job: SlurmJob) -> tuple[float, float]:
-    """Return the CPUs and MiB that a job needs on each of its nodes."""
-    nodes = len(job.nodes or job.pinned) or _nodes(job)
-    return job.cpus / nodes, job.memory_mb / nodes
-
-
-def _nodes(job: SlurmJob) -> int:
-    """Return on how many nodes a job runs."""
-    return (job.resources.nodes or (1, 0))[0] or 1
 
 
 def _take(room: _Room | None, cpus: float, memory_mb: float) -> None:

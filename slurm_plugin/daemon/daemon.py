@@ -454,6 +454,7 @@ class Daemon:
                 needs,
                 kept,
                 wanted,
+                world.comers(),
                 world.hold,
                 world.partitions_for,
                 settings.start_timeout_s,

@@ -93,6 +93,7 @@ from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.standing import Standing
+from slurm_plugin.daemon.tenants import Comers
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
@@ -244,7 +245,9 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
-        moved = self._closures.note(state, self.records.values(), ours, now)
+        moved = self._closures.note(
+            state, self.records.values(), ours, self._site.cpus_per_node if self._site else {}, now
+        )
         self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
         # Anew each time: others may look at the old one.
@@ -393,6 +396,10 @@ class LiveWorld:
                 known.warned_s = now
             elif known.warned_s is not None and job_id not in stopping:
                 known.warned_s = None
+
+    def comers(self) -> Comers:
+        """Return a count of what enters the nodes in this cycle."""
+        return self._closures.comers()
 
     def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""

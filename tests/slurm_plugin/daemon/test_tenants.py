@@ -5,10 +5,19 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import Reason, ReasonCode
-from slurm_plugin.backend import Enter, JobState, SlurmBackend, SlurmJob
+from slurm_plugin.backend import Enter, JobState, SlurmBackend, SlurmJob, SlurmSite
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, Clock, daemon_of, node, running, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    RIGID,
+    SETTINGS,
+    Clock,
+    daemon_of,
+    node,
+    placed,
+    running,
+    state,
+)
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as live_daemon
 from tests.slurm_plugin.daemon.test_daemon_live import drive, started
 from tests.slurm_plugin.jobs import Submitter
@@ -73,6 +82,57 @@ def test_a_job_without_gpus_enters_no_node_that_one_has_just_taken_for_itself(
     daemon_of(backend, Clock()).cycle()
     entered = {call.job for call in backend.calls if isinstance(call, Enter)}
     assert entered == ({"1"} if exclusive else {"1", "2"})
+
+
+CAPPED = SlurmSite(30.0, {"cap": None, "open": None}, cpus_per_node={"cap": 8})
+CAPPED_NODE = replace(node("n0"), partitions=frozenset({"cap", "open"}))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_partition_has_no_more_cpus_of_a_node_than_it_may_and_others_have_the_rest(
+    gpus: int,
+) -> None:
+    there = replace(
+        running(ANN, "n0"), partition="cap", partitions=("cap",), cpus=4, reservation=""
+    )
+    asks = replace(BOB, gpus=gpus, cpus=4, submit_s=1.0)
+    capped = [
+        replace(asks, id=f"{n}", partition="cap", partitions=("cap",), priority=9)
+        for n in range(10, 16)
+    ]
+    either = replace(asks, id="20", partition="cap", partitions=("cap", "open"))
+    free = replace(asks, id="21", partition="open", partitions=("open",))
+    nodes = (replace(CAPPED_NODE, cpus_used=4),)
+    backend = FakeBackend(state(there, *capped, either, free, nodes=nodes), where=CAPPED)
+    clock, settings = Clock(), replace(SETTINGS, partitions=frozenset({"cap", "open"}))
+    daemon = daemon_of(backend, clock, settings=settings)
+    daemon.cycle()
+    if gpus:
+        # What a policy has planned beyond it is seen in the next cycle.
+        first, *rest = capped
+        backend.state = state(there, placed(first, "n0"), *rest, either, free, nodes=nodes)
+        clock.now += 1
+        daemon.cycle()
+        closed = "jobs of its partition have the CPUs there that MaxCPUsPerNode leaves to them"
+        blocked = {job: view.blocked for job, view in daemon.world.jobs.items() if view.blocked}
+        said = Reason(ReasonCode.CLOSED, detail=closed)
+        assert blocked == dict.fromkeys([each.id for each in rest], said)
+    entered = {call.job for call in backend.calls if isinstance(call, Enter)}
+    assert entered == {"10", "20", "21"}
+
+
+def test_what_has_left_a_partition_s_cpus_lets_the_next_in() -> None:
+    job = replace(RIGID, partition="cap", partitions=("cap",), cpus=8, gpus=0)
+    there, comes = replace(running(job, "n0"), id="1", reservation=""), replace(job, id="2")
+    backend = FakeBackend(state(there, comes, nodes=(CAPPED_NODE,)), where=CAPPED)
+    clock = Clock()
+    daemon = daemon_of(backend, clock, settings=replace(SETTINGS, partitions=frozenset({"cap"})))
+    daemon.cycle()
+    assert not any(isinstance(call, Enter) for call in backend.calls)
+    backend.state = state(replace(there, state=JobState.ENDED), comes, nodes=(CAPPED_NODE,))
+    clock.now += 1
+    daemon.cycle()
+    assert [call.job for call in backend.calls if isinstance(call, Enter)] == ["2"]
 
 
 @pytest.mark.slurm
