@@ -16,7 +16,7 @@ from immutables import Map
 
 from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
-from hetsched_core.placement.keep import Claims, may_keep
+from hetsched_core.placement.keep import Claims, entry_at, may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.site import in_turn
 from hetsched_core.types import (
@@ -269,6 +269,10 @@ class _Packer:
         # The plan in force was valid; only a change of the nodes or of the job, whose run may have
         # ended on a node that has closed, can have made it otherwise.
         snapshot, placed = self._snapshot, before
+        runs_on = view.configuration
+        if runs_on is not None and (self._packing is not Packing.PREEMPT or self._fixed(view)):
+            # It stays where it is, whatever was planned: Slurm may have started it elsewhere.
+            placed = entry_at(snapshot, view, runs_on)
         changed = self._regained or snapshot.nodes_changed or view.job.id in snapshot.changed
         if placed is None or changed:
             place = view.configuration if placed is None else placed.placements[0].configuration

@@ -46,6 +46,7 @@ from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_priv
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
+from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -118,7 +119,7 @@ class CommandsBackend:
             BackendError: they are not here.
         """
         require_commands("squeue", "scontrol", "scancel")
-        self._once = AskedOnce(run_command)
+        self._once, self._splits = AskedOnce(run_command), Splits(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -131,7 +132,8 @@ class CommandsBackend:
         }
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
-        return replace(read_state(nodes, jobs, exclusive), reservations=read_reservations())
+        state = self._splits.told(read_state(nodes, jobs, exclusive))
+        return replace(state, reservations=read_reservations())
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""

@@ -40,6 +40,7 @@ from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
+from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -124,7 +125,7 @@ class PyslurmBackend:
         self._pyslurm = _import_pyslurm()
         require_commands("scontrol")
         self._users: dict[int, str] = {}
-        self._once = AskedOnce(run_command)
+        self._once, self._splits = AskedOnce(run_command), Splits(run_command)
         self._read: dict[int, tuple[int, SlurmJob]] = {}
         self._reads = 0
 
@@ -156,7 +157,7 @@ class PyslurmBackend:
         except ValueError:
             # pyslurm does not show flags of which it does not know one.
             reservations = read_reservations()
-        return replace(state, reservations=reservations)
+        return replace(self._splits.told(state), reservations=reservations)
 
     def _job(
         self,

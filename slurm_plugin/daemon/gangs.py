@@ -131,7 +131,10 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     Beside a leader that runs, members that are about to start count, and those that have ended
     before it, until it ends too.
     """
-    yield from _spread(seen.nodes, seen.gpus)
+    if seen.gpus_on:
+        yield from (each for each in zip(seen.nodes, seen.gpus_on, strict=True) if each[1])
+    else:
+        yield from _spread(seen.nodes, seen.gpus)
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
         stands = member_state(seen, member)

@@ -146,6 +146,16 @@ def test_a_running_job_that_asked_for_gpus_in_all_tells_those_on_its_only_node(
     assert (seen.gpus, len(seen.gpu_types)) == (3, 1)
 
 
+def test_gpus_that_slurm_has_split_unevenly_are_told_node_by_node(slurm: Slurm) -> None:
+    last = "--wrap=sleep 600"
+    slurm.await_running(sbatch(slurm.cluster, "--gpus-per-node=3", "--nodelist=n0", last))
+    both = ("--nodes=2", "--nodelist=n0,n1")
+    seen = slurm.await_running(sbatch(slurm.cluster, *both, "--gpus=3", last))
+    assert (seen.nodes, seen.gpus, seen.gpus_on) == (("n0", "n1"), 3, (1, 2))
+    by_node = sbatch(slurm.cluster, "--nodes=2", "--nodelist=n2,n3", "--gpus-per-node=1", last)
+    assert slurm.await_running(by_node).gpus_on == ()
+
+
 def test_a_job_waits_in_the_shape_in_which_it_was_submitted(held: Slurm) -> None:
     before = time.time()
     job = held.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")

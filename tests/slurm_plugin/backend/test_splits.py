@@ -1,0 +1,87 @@
+"""How Slurm has split a job's GPUs over its nodes: asked once a run, and only where needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.types import Configuration
+from slurm_plugin.backend import JobState, RefusedError, Resources, SlurmJob
+from slurm_plugin.backend.splits import Splits, parse_split
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, Site, node, running, state
+
+# What scontrol of Slurm 26.05 prints, the middle left out.
+TOLD = (
+    "JobId=5 JobName=x JobState=RUNNING JOB_GRES=gpu:v100:4 "
+    "Nodes=n0 CPU_IDs=0 Mem=100 GRES=gpu:v100:1(IDX:3) "
+    "Nodes=n[1-2] CPU_IDs=0-1 Mem=200 GRES=gpu:v100:2(IDX:0-1) "
+    "Nodes=n3 CPU_IDs=0 Mem=100 GRES= MinCPUsNode=1"
+)
+IN_ALL = Resources((2, 0), 2, "gres/gpu:3", "", "", "")
+UNEVEN = replace(running(RIGID, "n0"), nodes=("n0", "n1"), gpus=3, resources=IN_ALL, reservation="")
+
+
+class Scontrol:
+    """Tells what it has, and notes what it was asked for."""
+
+    def __init__(self, told: str = TOLD) -> None:
+        self.told, self.asked = told, list[str]()
+
+    def __call__(self, words: list[str]) -> str:
+        self.asked.append(words[-1])
+        if not self.told:
+            raise RefusedError("Invalid job id specified")
+        return self.told
+
+
+def split(splits: Splits, *jobs: SlurmJob) -> list[tuple[int, ...]]:
+    seen = splits.told(state(*jobs)).jobs
+    return [seen[job.id].gpus_on for job in jobs]
+
+
+def test_gpus_are_told_by_node_those_that_have_none_too() -> None:
+    assert parse_split(TOLD) == {"n0": 1, "n1": 2, "n2": 2, "n3": 0}
+    assert parse_split("JobId=5 JobState=PENDING Nodes= GRES=") == {}
+
+
+def test_each_run_is_asked_for_once() -> None:
+    scontrol = Scontrol()
+    splits = Splits(scontrol)
+    assert [split(splits, UNEVEN) for _ in range(3)] == [[(1, 2)]] * 3
+    assert scontrol.asked == ["5"]
+    again = replace(UNEVEN, start_s=(UNEVEN.start_s or 0.0) + 9, restarts=1)
+    assert split(splits, again) == [(1, 2)]
+    assert scontrol.asked == ["5", "5"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(UNEVEN, nodes=("n0",), gpus=1),
+        replace(UNEVEN, resources=Resources((2, 2), 2, "", "gres/gpu:1", "", ""), gpus=2),
+        replace(UNEVEN, state=JobState.PENDING, nodes=()),
+        replace(UNEVEN, gpus=0),
+    ],
+    ids=["one node", "by node", "waits", "no GPUs"],
+)
+def test_what_cannot_be_uneven_is_not_asked_for(job: SlurmJob) -> None:
+    scontrol = Scontrol()
+    assert split(Splits(scontrol), job) == [()]
+    assert scontrol.asked == []
+
+
+@pytest.mark.parametrize("told", ["", "JobId=5", TOLD.replace("gpu:v100:1", "gpu:v100:9")])
+def test_what_is_not_told_or_does_not_add_up_is_taken_to_be_even(told: str) -> None:
+    assert split(Splits(Scontrol(told)), UNEVEN) == [()]
+
+
+@pytest.mark.parametrize(
+    ("gpus_on", "holds"),
+    [((), {"n0": 2, "n1": 1}), ((1, 2), {"n0": 1, "n1": 2}), ((0, 3), {"n1": 3})],
+)
+def test_a_job_holds_the_gpus_that_it_has(gpus_on: tuple[int, ...], holds: dict[str, int]) -> None:
+    site = Site(replace(UNEVEN, gpus_on=gpus_on), nodes=(node("n0", used=2), node("n1", used=2)))
+    site.cycle()
+    (run,) = site.world.jobs["5"].runs
+    assert run.configuration == Configuration.of(holds)
