@@ -14,15 +14,28 @@ from slurm_plugin.backend.errors import RefusedError
 from slurm_plugin.backend.gres import gpus_in_use, node_names
 from slurm_plugin.backend.state import JobState, SlurmJob, SlurmState
 
-_HOLDS = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
+_RUNS = (JobState.RUNNING, JobState.SUSPENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run on several nodes, and its GPUs on each."""
+
+    start_s: float | None
+    gpus_on: Mapping[str, int]
+    even: bool
 
 
 @dataclass(slots=True)
 class Splits:
-    """Asks by `run`, which runs a command, once for each run of such a job."""
+    """Asks by `run`, which runs a command, once for each run of such a job.
+
+    While a job is COMPLETING Slurm takes the nodes that are done with it out of its list, and shows
+    all its GPUs still: what it had on those that are left is remembered.
+    """
 
     run: Callable[[list[str]], str]
-    _known: dict[str, tuple[tuple[object, ...], tuple[int, ...]]] = field(default_factory=dict)
+    _runs: dict[str, _Run] = field(default_factory=dict)
 
     def told(self, state: SlurmState) -> SlurmState:
         """Return what was read, with `SlurmJob.gpus_on` of jobs of which it is needed.
@@ -30,30 +43,42 @@ class Splits:
         Raises:
             AwayError: Slurm does not answer.
         """
-        before, self._known = self._known, {}
+        before, self._runs = self._runs, {}
         found = {}
         for job in state.jobs.values():
-            if job.state not in _HOLDS or len(job.nodes) < 2 or not job.gpus:
+            runs = job.state in _RUNS and len(job.nodes) > 1 and job.gpus > 0
+            if not runs and job.state is not JobState.COMPLETING:
                 continue
-            if job.resources.per_node and not job.resources.per_job:
-                continue
-            run = job.start_s, job.nodes, job.gpus
             known = before.get(job.id)
-            split = self._ask(job) if known is None or known[0] != run else known[1]
-            self._known[job.id] = run, split
-            if split:
-                found[job.id] = replace(job, gpus_on=split)
+            if known is not None and known.start_s == job.start_s:
+                now = known
+            elif runs:
+                now = self._of(job)
+            else:
+                continue
+            self._runs[job.id] = now
+            left = tuple(now.gpus_on.get(name, 0) for name in job.nodes)
+            if not now.even or len(left) < len(now.gpus_on):
+                found[job.id] = replace(job, gpus_on=left)
         return replace(state, jobs={**state.jobs, **found}) if found else state
 
-    def _ask(self, job: SlurmJob) -> tuple[int, ...]:
-        """Return the GPUs on each of a job's nodes; () where they are not told."""
+    def _of(self, job: SlurmJob) -> _Run:
+        even = dict.fromkeys(job.nodes, job.gpus // len(job.nodes))
+        by_node = job.resources.per_node and not job.resources.per_job
+        split = None if by_node else self._ask(job)
+        if split is None or split == even:
+            return _Run(job.start_s, even, even=True)
+        return _Run(job.start_s, split, even=False)
+
+    def _ask(self, job: SlurmJob) -> Mapping[str, int] | None:
+        """Return the GPUs on each of a job's nodes; None where they are not told."""
         try:
             told = self.run(["scontrol", "show", "job", "--details", "--oneliner", job.id])
         except RefusedError:
-            return ()
+            return None
         split = parse_split(told)
-        counts = tuple(split.get(name, 0) for name in job.nodes)
-        return counts if sum(counts) == job.gpus else ()
+        counts = {name: split.get(name, 0) for name in job.nodes}
+        return counts if sum(counts.values()) == job.gpus else None
 
 
 def parse_split(told: str) -> Mapping[str, int]:

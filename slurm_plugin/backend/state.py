@@ -182,8 +182,8 @@ class SlurmJob:
         priority: Slurm's; 0 while it is held.
         throttle: how many elements of its array may run at once, 0 for any number.
         het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
-        gpus_on: how many of its GPUs are on each of `nodes`, where Slurm has split them by itself;
-            () where they are even.
+        gpus_on: how many of its GPUs are on each of `nodes`; () where they are spread evenly. While
+            it is COMPLETING these are fewer than `gpus` once some of its nodes are done.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
         copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
     """

@@ -131,10 +131,7 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     Beside a leader that runs, members that are about to start count, and those that have ended
     before it, until it ends too.
     """
-    if seen.gpus_on:
-        yield from (each for each in zip(seen.nodes, seen.gpus_on, strict=True) if each[1])
-    else:
-        yield from _spread(seen.nodes, seen.gpus)
+    yield from own_pieces(seen)
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
         stands = member_state(seen, member)
@@ -144,6 +141,13 @@ def pieces_held(seen: SlurmJob) -> Pieces:
         elif running and stands is MemberState.DUE:
             nodes = member.pinned
         yield from _spread(nodes, member.gpus)
+
+
+def own_pieces(seen: SlurmJob) -> Pieces:
+    """Yield what a job holds without its members."""
+    if seen.gpus_on:
+        return (each for each in zip(seen.nodes, seen.gpus_on, strict=True) if each[1])
+    return _spread(seen.nodes, seen.gpus)
 
 
 def _spread(nodes: Collection[str], gpus: int) -> Pieces:

@@ -6,7 +6,6 @@ costs by what changed.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -70,6 +69,7 @@ from slurm_plugin.daemon.gangs import (
     lacks_members,
     leftover,
     of_leader,
+    own_pieces,
     pieces_held,
     spares,
 )
@@ -548,7 +548,7 @@ class LiveWorld:
         found: Counter[str] = Counter()
         for seen in self.records.values():
             if seen.state is JobState.COMPLETING and seen.nodes and seen.id not in ours:
-                found.update(dict.fromkeys(seen.nodes, math.ceil(seen.gpus / len(seen.nodes))))
+                found.update(dict(own_pieces(seen)))
         return found
 
     def _observe_closures(self, *, changed: bool) -> None:

@@ -71,6 +71,17 @@ def test_what_cannot_be_uneven_is_not_asked_for(job: SlurmJob) -> None:
     assert scontrol.asked == []
 
 
+def test_what_completes_has_the_gpus_that_it_had_on_the_nodes_that_are_left() -> None:
+    by_node = Resources((3, 3), 3, "", "gres/gpu:4", "", "")
+    even = replace(UNEVEN, nodes=("n0", "n1", "n2"), gpus=12, resources=by_node)
+    for job, left in ((even, [(), (4, 4), (4,)]), (UNEVEN, [(1, 2), (2,), ()])):
+        splits = Splits(Scontrol())
+        split(splits, job)
+        ends = replace(job, state=JobState.COMPLETING)
+        found = [split(splits, replace(ends, nodes=job.nodes[at:]))[0] for at in range(3)]
+        assert found == left
+
+
 @pytest.mark.parametrize("told", ["", "JobId=5", TOLD.replace("gpu:v100:1", "gpu:v100:9")])
 def test_what_is_not_told_or_does_not_add_up_is_taken_to_be_even(told: str) -> None:
     assert split(Splits(Scontrol(told)), UNEVEN) == [()]
