@@ -1,0 +1,128 @@
+"""GPU time of two accounts of shares 3 and 1 on a real slurmctld, under policies that run live.
+
+Both always have work: jobs of 1, 2 and 4 GPUs and some half a minute, which save their state. Use
+counts for half after two minutes, and Slurm counts it each minute. Needs what the testbed needs
+(docs/live/testbed.md).
+Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 10] [--from-minute 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from hetsched_core.policy import make_policy, policy_names
+from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install, usual_site
+from slurm_plugin.testbed.processes import wait_until
+
+ACCOUNTS = {"big": 3, "small": 1}
+GPUS = 12
+SETTINGS = (
+    "PriorityCalcPeriod=00:01:00",
+    "PriorityDecayHalfLife=00:02:00",
+    "AccountingStorageEnforce=associations",
+)
+SCRIPT = """\
+#!/bin/bash
+#HETSCHED --gpu-set={gpus} --can-checkpoint
+left={folder}/left.$SLURM_JOB_ID
+[ -e $left ] || echo {seconds} >$left
+while s=$(<$left) && [ $s -gt 0 ]; do sleep 1; echo $((s - 1)) >$left; done
+"""
+
+
+def main() -> None:
+    """Print a row of a table for each policy."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    live = [name for name in policy_names() if make_policy(name).info.live]
+    parser.add_argument("--policies", default=",".join(live))
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--from-minute", type=float, default=4.0)
+    chosen = parser.parse_args()
+    click.echo("| policy | big, % of the GPU time of both | GPUs in use, % |\n| --- | --- | --- |")
+    for policy in chosen.policies.split(","):
+        had = measured(policy, 60 * chosen.minutes, 60 * chosen.from_minute)
+        both = sum(had.values())
+        whole = GPUS * 60 * (chosen.minutes - chosen.from_minute)
+        part, use = 100 * had["big"] / both, 100 * both / whole
+        click.echo(f"| `{policy}` | {part:.1f} | {use:.0f} |")
+
+
+def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
+    """Return the GPU seconds that each account has had under a policy, on a cluster of its own."""
+    usual = usual_site(fake_nodes(3))
+    site = replace(usual, settings=(*usual.settings, *SETTINGS))
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        folder = Path(name)
+        cluster = Testbed.create(install(default_cache()), folder / "slurm", site)
+        try:
+            cluster.up()
+            for account, shares in ACCOUNTS.items():
+                for words in (
+                    f"add account {account} fairshare={shares}",
+                    f"add user root account={account}",
+                ):
+                    cluster.command("sacctmgr", "--immediate", *words.split())
+            # Slurm takes no name into a reservation that has no association.
+            cluster.command("sacctmgr", "--immediate", "add", "user", "daemon", "account=root")
+            submit(cluster, folder, jobs=round(GPUS * seconds / 30))
+            command = [
+                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
+                *("--partitions=gpu", f"--policy={policy}", "--round-s=20", "--grace-s=5"),
+                f"--database={folder}/decisions.duckdb",
+                f"--socket={folder}/socket",
+            ]
+            with subprocess.Popen(
+                command, env=os.environ | cluster.environment(), stderr=subprocess.DEVNULL
+            ) as daemon:
+                held = "reservation"
+                wait_until(lambda: "ACTIVE" in cluster.command("scontrol", "show", held), held, 60)
+                had = watched(cluster, seconds, from_s)
+                daemon.terminate()
+            return had
+        finally:
+            cluster.down()
+
+
+def submit(cluster: Testbed, folder: Path, jobs: int) -> None:
+    """Submit more jobs of each account than it can do, held back until all are there."""
+    draw, script = random.Random(1), folder / "job.sh"
+    for _ in range(jobs):
+        for account in ACCOUNTS:
+            gpus, run_s = draw.choice((1, 1, 2, 4)), round(30 * draw.lognormvariate(0.0, 0.5))
+            script.write_text(SCRIPT.format(gpus=gpus, seconds=run_s, folder=folder))
+            job = (f"--account={account}", "--output=/dev/null", f"--gpus={gpus}", "--hold")
+            cluster.command("sbatch", *job, script)
+    ids = cluster.command("squeue", "--noheader", "--format=%i").split()
+    cluster.command("scontrol", "release", ",".join(ids))
+
+
+def watched(cluster: Testbed, seconds: float, from_s: float) -> Counter[str]:
+    """Look every second at who holds how many GPUs; return the GPU seconds from `from_s` on."""
+    had: Counter[str] = Counter()
+    begun_s = before_s = time.monotonic()
+    while (now_s := time.monotonic()) - begun_s < seconds:
+        told = cluster.command(
+            "squeue", "--noheader", "--states=R", "--Format=Account,tres-alloc:80"
+        )
+        for line in told.splitlines() if now_s - begun_s >= from_s else ():
+            account, tres = line.split()
+            gpus = int(tres.partition("gres/gpu=")[2].partition(",")[0])
+            had[account] += round(1000 * gpus * (now_s - before_s))
+        before_s = now_s
+        time.sleep(1.0)
+    return Counter({account: amount // 1000 for account, amount in had.items()})
+
+
+if __name__ == "__main__":
+    main()
