@@ -1,9 +1,9 @@
 """GPU time of two accounts of shares 3 and 1 on a real slurmctld, under policies that run live.
 
 Both always have work: jobs of 1, 2 and 4 GPUs and some half a minute, which save their state. Use
-counts for half after two minutes, and Slurm counts it each minute. Needs what the testbed needs
+counts for half after five minutes, and Slurm counts it each minute. Needs what the testbed needs
 (docs/live/testbed.md).
-Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 10] [--from-minute 4]
+Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 25] [--from-minute 10]
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install, us
 from slurm_plugin.testbed.processes import wait_until
 
 ACCOUNTS = {"big": 3, "small": 1}
-GPUS = 12
+NODES = fake_nodes(3)
+GPUS = sum(node.gpus for node in NODES)
 SETTINGS = (
     "PriorityCalcPeriod=00:01:00",
-    "PriorityDecayHalfLife=00:02:00",
+    "PriorityDecayHalfLife=00:05:00",
     "AccountingStorageEnforce=associations",
 )
 SCRIPT = """\
@@ -46,8 +47,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     live = [name for name in policy_names() if make_policy(name).info.live]
     parser.add_argument("--policies", default=",".join(live))
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--from-minute", type=float, default=4.0)
+    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--from-minute", type=float, default=10.0)
     chosen = parser.parse_args()
     click.echo("| policy | big, % of the GPU time of both | GPUs in use, % |\n| --- | --- | --- |")
     for policy in chosen.policies.split(","):
@@ -60,7 +61,7 @@ def main() -> None:
 
 def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
     """Return the GPU seconds that each account has had under a policy, on a cluster of its own."""
-    usual = usual_site(fake_nodes(3))
+    usual = usual_site(NODES)
     site = replace(usual, settings=(*usual.settings, *SETTINGS))
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         folder = Path(name)
