@@ -7,6 +7,7 @@ that would never start so takes those of GPUs that no job waits for.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +17,7 @@ from hetsched_core.throughput import match_gpu
 from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import keeps_back, partition_is_closed
+from slurm_plugin.daemon.slurm_reasons import keeps_back, of_job, partition_is_closed
 from slurm_plugin.daemon.tenants import Comers
 
 _AGAIN_S = 60.0
@@ -24,6 +25,9 @@ _AGAIN_S = 60.0
 
 _PROBE_S = 10.0
 """How often one of the jobs under a limit is tried, of which Slurm says that they have met it."""
+
+_IN_VAIN = 3
+"""After so many of a kind that Slurm did not start, one at a time is tried, until one starts."""
 
 _LOOKED_AT_S = 5.0
 """How long after a placement Slurm's word of a job may be from before it."""
@@ -78,7 +82,9 @@ class CpuJobs:
     def __init__(self) -> None:
         """Begin with none placed."""
         self.beyond: set[str] = set()
-        self._placed: dict[str, float] = {}
+        self._placed: dict[str, tuple[float, _Kind]] = {}
+        # How many of a kind Slurm has not started since it last started one.
+        self._in_vain: Counter[_Kind] = Counter()
         self._not_before: dict[str, float] = {}
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
@@ -120,9 +126,12 @@ class CpuJobs:
         whole = {name: _room(NodeView(nodes[name].node), _NOTHING) for name in rooms}
         self.beyond.clear()
         there = {each.job.id for each in waiting}
-        self._placed = {job: since_s for job, since_s in self._placed.items() if job in there}
+        for started in self._placed.keys() - there:
+            _, kind = self._placed.pop(started)
+            self._in_vain.pop(kind, None)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
+        trying: set[_Kind] = set()
         for each in waiting:
             job = each.job
             if job.held_by_slurm:
@@ -132,8 +141,9 @@ class CpuJobs:
                 if each.request.placed(job):
                     yield each.leave
                 continue
-            met = keeps_back(job.reason)
-            if met and now - self._placed.get(job.id, now) > _LOOKED_AT_S:
+            met = _stays(job)
+            since_s, kind = self._placed.get(job.id, (now, _kind(job)))
+            if met and now - since_s > _LOOKED_AT_S:
                 # It takes nothing of the node, nor would its like.
                 self._limited[_peers(job)] = now + _PROBE_S
                 yield each.leave
@@ -145,8 +155,10 @@ class CpuJobs:
                 # An earlier daemon has placed it, or it has run and was queued again.
                 yield each.leave
                 continue
-            if now - self._placed[job.id] > start_timeout_s:
+            trying.add(kind)
+            if now - since_s > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
+                self._in_vain[kind] += 1
                 yield each.leave
         # What there is no room for, and whether idle GPUs would keep it from ever starting.
         full: dict[tuple[object, ...], bool] = {}
@@ -158,10 +170,13 @@ class CpuJobs:
         for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
-            if keeps_back(job.reason):
+            if _stays(job):
                 if _peers(job) in self._limited:
                     continue
                 self._limited[_peers(job)] = now + _PROBE_S
+            its_kind = _kind(job)
+            if self._in_vain[its_kind] >= _IN_VAIN and its_kind in trying:
+                continue
             share, many = job.on_each, job.least_nodes
             ends_s = now + (math.inf if job.time_limit_s is None else job.time_limit_s)
             kind = share, many, where, job.partitions, ends_s if before else 0.0
@@ -222,7 +237,8 @@ class CpuJobs:
             if fits:
                 comers.take(job, dict.fromkeys(chosen, share[0]))
                 first = partitions_for(job, chosen)
-                self._placed[job.id] = now
+                self._placed[job.id] = now, its_kind
+                trying.add(its_kind)
                 yield Enter(
                     job.id,
                     hold,
@@ -289,6 +305,20 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
         and not each.job.reason.startswith("Dependency")
     ]
     return sorted(free, key=lambda each: (-each.job.priority, each.job.submit_s, each.job.id))
+
+
+_Kind = tuple[object, ...]
+"""Whose job it is and what it asks for: what Slurm does with one it does with all of a kind."""
+
+
+def _kind(job: SlurmJob) -> _Kind:
+    asks = job.on_each, job.least_nodes, job.constraint, job.time_limit_s
+    return *_peers(job), job.partitions, *asks
+
+
+def _stays(job: SlurmJob) -> bool:
+    """Whether Slurm says that it would start a job nowhere now."""
+    return keeps_back(job.reason) or of_job(job.reason)
 
 
 def _peers(job: SlurmJob) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import is_finishing, spares
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.service import Service
-from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, word_of
+from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, of_job, word_of
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm did not start for a limit, or did not place."""
@@ -177,7 +177,9 @@ class ManagedJob:
         then. Of a set of counts Slurm knows the submitted one alone.
         """
         alone = seen.gpus <= self.request.counts.smallest
-        if seen.entered or not alone or not keeps_back(seen.reason):
+        # What it asks for is changed of one that is not rigid.
+        stays = keeps_back(seen.reason) or (self.request.rigid and of_job(seen.reason))
+        if seen.entered or not alone or not stays:
             self.limited_s = None
             return None
         if self.limited_s is None:

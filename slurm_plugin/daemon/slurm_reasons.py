@@ -126,6 +126,23 @@ def keeps_back(said: str) -> bool:
     return partition_is_closed(said) or code_of(said) in (ReasonCode.QUOTA, ReasonCode.LICENSES)
 
 
+_OF_JOB = frozenset(
+    {
+        *("PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig"),
+        *("BadConstraints", "DeadLine"),
+        *("BurstBufferResources", "BurstBufferStageIn", "BurstBufferOperation"),
+    }
+)
+
+
+def of_job(said: str) -> bool:
+    """Whether Slurm's word is of what the job asks for, and so of it wherever it may be placed.
+
+    That is of the shape that it has now.
+    """
+    return word_of(said) in _OF_JOB
+
+
 def partition_is_closed(said: str) -> bool:
     """Whether Slurm's word is that a job's partition takes no jobs now."""
     return word_of(said) in _CLOSED_PARTITION
