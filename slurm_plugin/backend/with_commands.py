@@ -86,6 +86,9 @@ _STATES = (
 )
 
 
+_PLAIN = re.compile(r"[\w=.,:/\[\]+*?%@-]+")
+"""Words that scontrol reads from its input as it does from its command line."""
+
 _RECIPIENTS = {
     Recipients.STEPS: (),
     Recipients.SCRIPT: ("--batch",),
@@ -315,11 +318,20 @@ def _unknown(error: RefusedError) -> bool:
 
 
 def _update(job: str, **values: str | int) -> None:
-    run_command(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
+    words = ["update", f"JobId={job}", *(f"{name}={value}" for name, value in values.items())]
+    # What stands on a command line every user can read while it runs.
+    if all(map(_PLAIN.fullmatch, words)):
+        run_command(["scontrol"], f"{' '.join(words)}\n")
+    else:
+        run_command(["scontrol", *words])
 
 
-def run_command(command: list[str]) -> str:
+def run_command(command: list[str], told: str = "") -> str:
     """Run one of Slurm's commands and return what it printed.
+
+    Args:
+        command: its words.
+        told: what it reads from its standard input.
 
     Raises:
         AwayError, RefusedError: as `SlurmBackend.apply`.
@@ -327,7 +339,7 @@ def run_command(command: list[str]) -> str:
     try:
         done = subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            input=told,
             capture_output=True,
             text=True,
             # Names of jobs are whatever bytes their users gave.
@@ -342,7 +354,8 @@ def run_command(command: list[str]) -> str:
     if any(words in said for words in _AWAY):
         raise AwayError(f"{command[0]}: {said}")
     if done.returncode:
-        raise RefusedError(f"{' '.join(command)}: {said or done.stdout.strip()}")
+        words = f"{' '.join(command)} {told}".strip()
+        raise RefusedError(f"{words}: {said or done.stdout.strip()}")
     return done.stdout
 
 

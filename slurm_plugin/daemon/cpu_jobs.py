@@ -16,6 +16,7 @@ from typing import NamedTuple
 from hetsched_core.throughput import match_gpu
 from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
+from slurm_plugin.daemon.quotas import IN_VAIN, Kind, kind_of
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import keeps_back, of_job, partition_is_closed
 from slurm_plugin.daemon.tenants import Comers
@@ -25,9 +26,6 @@ _AGAIN_S = 60.0
 
 _PROBE_S = 10.0
 """How often one of the jobs under a limit is tried, of which Slurm says that they have met it."""
-
-_IN_VAIN = 3
-"""After so many of a kind that Slurm did not start, one at a time is tried, until one starts."""
 
 _LOOKED_AT_S = 5.0
 """How long after a placement Slurm's word of a job may be from before it."""
@@ -82,9 +80,9 @@ class CpuJobs:
     def __init__(self) -> None:
         """Begin with none placed."""
         self.beyond: set[str] = set()
-        self._placed: dict[str, tuple[float, _Kind]] = {}
+        self._placed: dict[str, tuple[float, Kind]] = {}
         # How many of a kind Slurm has not started since it last started one.
-        self._in_vain: Counter[_Kind] = Counter()
+        self._in_vain: Counter[Kind] = Counter()
         self._not_before: dict[str, float] = {}
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
@@ -131,7 +129,7 @@ class CpuJobs:
             self._in_vain.pop(kind, None)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
-        trying: set[_Kind] = set()
+        trying: set[Kind] = set()
         for each in waiting:
             job = each.job
             if job.held_by_slurm:
@@ -142,7 +140,7 @@ class CpuJobs:
                     yield each.leave
                 continue
             met = _stays(job)
-            since_s, kind = self._placed.get(job.id, (now, _kind(job)))
+            since_s, kind = self._placed.get(job.id, (now, kind_of(job)))
             if met and now - since_s > _LOOKED_AT_S:
                 # It takes nothing of the node, nor would its like.
                 self._limited[_peers(job)] = now + _PROBE_S
@@ -174,8 +172,8 @@ class CpuJobs:
                 if _peers(job) in self._limited:
                     continue
                 self._limited[_peers(job)] = now + _PROBE_S
-            its_kind = _kind(job)
-            if self._in_vain[its_kind] >= _IN_VAIN and its_kind in trying:
+            its_kind = kind_of(job)
+            if self._in_vain[its_kind] >= IN_VAIN and its_kind in trying:
                 continue
             share, many = job.on_each, job.least_nodes
             ends_s = now + (math.inf if job.time_limit_s is None else job.time_limit_s)
@@ -305,15 +303,6 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
         and not each.job.reason.startswith("Dependency")
     ]
     return sorted(free, key=lambda each: (-each.job.priority, each.job.submit_s, each.job.id))
-
-
-_Kind = tuple[object, ...]
-"""Whose job it is and what it asks for: what Slurm does with one it does with all of a kind."""
-
-
-def _kind(job: SlurmJob) -> _Kind:
-    asks = job.on_each, job.least_nodes, job.constraint, job.time_limit_s
-    return *_peers(job), job.partitions, *asks
 
 
 def _stays(job: SlurmJob) -> bool:

@@ -52,13 +52,13 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again. `limited_s` is since when Slurm has named a limit of it while it was not
-    placed. `partial_s` is when a part of its run was first seen without the rest,
-    `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
-    told to stop. Of a job of copies `copies` are its elements that have not ended, by id, which
-    have the runs, and `surplus` those beyond what the policy may give a job, which are to have
-    none. `carried` is the samples of a job of copies up to `observed_s`: what was told, and what
-    all copies that ran since will have done.
+    tried there again; `in_vain` is that one more has just been added. `limited_s` is since when
+    Slurm has named a limit of it while it was not placed. `partial_s` is when a part of its run was
+    first seen without the rest, `ending_s` when it was first seen to end. `stopped` is the number
+    of the run that Slurm was last told to stop. Of a job of copies `copies` are its elements that
+    have not ended, by id, which have the runs, and `surplus` those beyond what the policy may give
+    a job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
+    what was told, and what all copies that ran since will have done.
     """
 
     request: Request
@@ -76,6 +76,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
+    in_vain: bool = False
     limited_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
@@ -165,6 +166,7 @@ class ManagedJob:
         again_s, before = now + QUOTA_S, self.shunned_at(now)
         if before.issuperset(nodes):
             return
+        self.in_vain = True
         if before or not there:
             self.quota = why, again_s
         if there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -143,6 +144,37 @@ def test_a_place_that_slurm_does_not_start_a_job_on_goes_to_others_and_is_not_as
     for _ in range(54):
         assert site.see(WAITING, seconds=1) == []
         assert site.blocked().detail == said
+
+
+def test_of_a_kind_that_slurm_does_not_start_one_at_a_time_is_tried_until_one_starts() -> None:
+    four = tuple(node(f"n{at}", used=3) for at in range(4))
+    like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(1, 13)]
+    other = replace(RIGID, id="20", user="bob", submit_s=9.0)
+    site = Site(*like, other, nodes=four)
+
+    def cycle() -> set[str]:
+        """One in which Slurm starts none of them; return which are placed."""
+        for call in site.cycle(1):
+            if isinstance(call, Enter):
+                there[call.job] = call.nodes[0]
+            elif isinstance(call, Leave):
+                there.pop(call.job, None)
+        shown = [
+            replace(placed(job, there[job.id]), reason="BadConstraints") if job.id in there else job
+            for job in like
+        ]
+        site.show(*shown, *([] if "20" in there else [other]))
+        return set(there) - {"20"}
+
+    there: dict[str, str] = {}
+    assert len(cycle()) == 4
+    tried = [len(cycle()) for _ in range(130)]
+    # The first four are given up together; another is tried once a minute.
+    assert max(tried[10:]) == 1
+    assert 2 <= sum(now > before for before, now in pairwise(tried)) <= 3
+    assert "20" in there
+    waits = [site.world.jobs[job.id].blocked for job in like]
+    assert sum("one at a time is tried" in str(each) for each in waits) >= 7
 
 
 def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_but_once() -> None:

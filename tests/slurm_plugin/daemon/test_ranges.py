@@ -86,8 +86,9 @@ def test_where_there_is_no_range_it_says_why(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, value: float, says: str
 ) -> None:
     held = replace(job(3), held=True, reason="JobHeldUser")
-    bench.cycle(FIRST, job(2), held)
+    # Futures are drawn from the first cycle on.
     monkeypatch.setattr(f"slurm_plugin.api.{name}", value)
+    bench.cycle(FIRST, job(2), held)
     why_not = {"2": says, "3": "not yet: its user, an admin or Slurm holds it: JobHeldUser"}
     for job_id, words in why_not.items():
         said = bench.ask("when", job_id)

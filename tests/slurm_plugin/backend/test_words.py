@@ -1,0 +1,61 @@
+"""What stands on a command line, which every user can read, and what does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.backend import Depend, Enter, Leave, RefusedError, Resources
+from slurm_plugin.backend.with_commands import change_by_command
+
+NOTES = """\
+#!/bin/sh
+echo "$@" >>{0}/argued
+cat >>{0}/told
+echo no such job >&2
+exit {1}
+"""
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A command of that name that only notes what it is given."""
+    command = tmp_path / "bin/scontrol"
+    command.parent.mkdir()
+    command.write_text(NOTES.format(tmp_path, 0))
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    return command
+
+
+def test_where_a_job_is_placed_is_on_no_command_line(scontrol: Path) -> None:
+    own = Leave("7_0", ("n[2-3]",))
+    change_by_command(
+        Enter("7_0", "hetsched", ("n1",), own, Resources((1, 1), 1, "", "gres/gpu:a100:2", "", ""))
+    )
+    change_by_command(own)
+    folder = scontrol.parents[1]
+    assert set((folder / "argued").read_text().split()) == set()
+    placed, left = (folder / "told").read_text().splitlines()
+    assert placed.split() == [
+        *("update", "JobId=7_0", "ReqNodeList=n1", "NumNodes=1-1", "NumTasks=1", "TresPerJob="),
+        *("TresPerNode=gres/gpu:a100:2", "TresPerSocket=", "TresPerTask="),
+        "ReservationName=hetsched",
+    ]
+    assert left.split() == ["update", "JobId=7_0", "ReservationName=", "ReqNodeList=n[2-3]"]
+
+
+@pytest.mark.parametrize("odd", ["a b", "a\nupdate JobId=8", "'", '"', "a;b", "$(id)", "a\\"])
+def test_what_scontrol_might_read_otherwise_stays_one_word(scontrol: Path, odd: str) -> None:
+    change_by_command(Depend("7", odd))
+    folder = scontrol.parents[1]
+    assert (folder / "argued").read_text() == f"update JobId=7 Dependency={odd}\n"
+    assert (folder / "told").read_text() == ""
+
+
+def test_a_refusal_names_what_was_refused(scontrol: Path) -> None:
+    scontrol.write_text(NOTES.format(scontrol.parents[1], 1))
+    with pytest.raises(RefusedError, match="scontrol update JobId=7 Dependency=: no such job"):
+        change_by_command(Depend("7", ""))
