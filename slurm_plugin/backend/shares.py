@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 
-from hetsched_core.traces.sacct.fields import parse_duration
 from hetsched_core.types.site import ROOT, Association, ShareTree
 from slurm_plugin.backend.limits import setting_of, told_by
 
@@ -23,19 +22,22 @@ class SlurmShares:
         used: user -> its use, decayed, in what the site bills.
         partitions: partition -> its PriorityTier.
         qos: QOS -> its priority; empty where that has no weight.
-        period_s: seconds after which Slurm counts what was used since.
     """
 
     tree: ShareTree | None = None
     used: Map[Association, float] = field(default_factory=Map)
     partitions: Mapping[str, int] = field(default_factory=dict)
     qos: Mapping[str, int] = field(default_factory=dict)
-    period_s: float = 300.0
 
     @property
     def ranks(self) -> bool:
         """Whether any of it makes a difference between jobs."""
         return self.tree is not None or len({*self.partitions.values(), 1}) > 1 or bool(self.qos)
+
+    def says(self, other: SlurmShares) -> bool:
+        """Whether it is the same as another in all that it says."""
+        trees = [each.tree and (each.tree.shares, each.tree.parents) for each in (self, other)]
+        return trees[0] == trees[1] and self.used == other.used and self.ranks_as(other)
 
     def ranks_as(self, other: SlurmShares) -> bool:
         """Whether jobs are of the same tiers as by another."""
@@ -70,8 +72,7 @@ def read_shares(configuration: str) -> SlurmShares | None:
                 name: int(first) for name, first in (line.split("|") for line in told.splitlines())
             }
         tiers = parse_tiers(told_by("scontrol", "show", "partitions", "--oneliner"))
-        period_s = parse_duration(setting_of(configuration, "PriorityCalcPeriod")) or 300.0
-        return SlurmShares(tree, used, tiers, qos, period_s)
+        return SlurmShares(tree, used, tiers, qos)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 

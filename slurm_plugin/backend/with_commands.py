@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
+from slurm_plugin.backend.accounting import AccountingReader
 from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.asked_once import AskedOnce
 from slurm_plugin.backend.change import (
@@ -42,9 +43,8 @@ from slurm_plugin.backend.gres import (
     node_names,
     node_range,
 )
-from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private, read_limits
+from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private
 from slurm_plugin.backend.records import state_of
-from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
@@ -123,6 +123,7 @@ class CommandsBackend:
         """
         require_commands("squeue", "scontrol", "scancel")
         self._once, self._splits = AskedOnce(run_command), Splits(run_command)
+        self._accounting = AccountingReader()
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -148,15 +149,14 @@ class CommandsBackend:
         longest_s = {name: parse_duration(text) for name, text in limits}
         private = jobs_are_private(configuration)
         cluster = cluster_of(configuration)
-        limits_of = read_limits()
-        shares = read_shares(configuration)
+        told = self._accounting.latest(configuration)
         return SlurmSite(
             float(times.get("KillWait", 0)),
             longest_s,
-            limits_of,
+            told.limits,
             private,
             cluster,
-            shares,
+            told.shares,
             cpus_per_node(partitions),
         )
 

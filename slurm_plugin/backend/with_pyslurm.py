@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin.backend.accounting import AccountingReader
 from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.asked_once import AskedOnce, Untold, exclusive_of
 from slurm_plugin.backend.change import (
@@ -36,9 +37,8 @@ from slurm_plugin.backend.gres import (
     node_names,
     node_range,
 )
-from slurm_plugin.backend.limits import cluster_of, read_limits
+from slurm_plugin.backend.limits import cluster_of
 from slurm_plugin.backend.records import state_of
-from slurm_plugin.backend.shares import read_shares
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
@@ -126,6 +126,7 @@ class PyslurmBackend:
         require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once, self._splits = AskedOnce(run_command), Splits(run_command)
+        self._accounting = AccountingReader()
         self._read: dict[int, tuple[int, SlurmJob]] = {}
         self._reads = 0
 
@@ -205,14 +206,15 @@ class PyslurmBackend:
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         told = read_configuration()
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
+        accounting = self._accounting.latest(told)
         return SlurmSite(
             float(configuration.kill_wait_time or 0),
             longest_s,
-            read_limits(),
+            accounting.limits,
             not {"jobs", "all"}.isdisjoint(configuration.private_data),
             # pyslurm does not tell where slurmctld is.
             cluster_of(told),
-            read_shares(told),
+            accounting.shares,
             {
                 name: most
                 for name, each in partitions.items()

@@ -60,8 +60,9 @@ from slurm_plugin.daemon.world import LiveWorld
 _FORGET_EVERY = 50
 """After how many decisions those that are too old are forgotten."""
 
-_SITE_S = 300.0
-"""How often it is looked up what the site has set."""
+_SITE_S = 20.0
+"""How often it is looked up what the site has set. Limits and shares are those of the time before:
+slurmdbd is asked beside the loop."""
 
 _RENEW = 0.25
 """After this share of the slack the hold is renewed if a policy is still thinking.
@@ -172,8 +173,7 @@ class Daemon:
             if not self._clock() < self._site_due_s <= self._clock() + _SITE_S:
                 site = self._backend.site()
                 self._world.observe_site(site)
-                often_s = _SITE_S if site.shares is None else site.shares.period_s
-                self._site_due_s = self._clock() + min(_SITE_S, often_s)
+                self._site_due_s = self._clock() + _SITE_S
             begun = self._stopwatch()
             state = self._backend.read()
             took_s = self._stopwatch() - begun

@@ -44,9 +44,11 @@ class Standing:
             anew: whether limits are other ones, so that all jobs are to be looked at again.
         """
         before = self._shares
-        self._shares, self._site = site.shares or before, None
+        if site.shares and not (before and site.shares.says(before)):
+            self._shares, self._site = site.shares, None
         if anew:
             self._limits.clear()
+            self._site = None
         return before is None or self._shares is None or not self._shares.ranks_as(before)
 
     def of(self, job: Job, seen: SlurmJob, site: SlurmSite | None) -> Job:
