@@ -47,7 +47,7 @@ NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class CycleView:
     """What was true after a cycle. Times are seconds UTC.
 
     `plan_s` is when the plan in force was made, None before the first; `away` is what was said if
@@ -81,7 +81,7 @@ class Peer:
     admin: bool = False
 
 
-def answer(published: Published, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+def answer(published: CycleView, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
     """Answer a request such as {"ask": "why", "job": "12"}.
 
     Raises:
@@ -104,7 +104,7 @@ def answer(published: Published, request: Mapping[str, object], peer: Peer) -> d
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
 
 
-def job_asked(published: Published, request: Mapping[str, object], peer: Peer) -> str:
+def job_asked(published: CycleView, request: Mapping[str, object], peer: Peer) -> str:
     """Return the job that a question is about, under the id that it has in plans.
 
     An element of a gang stands for its job. Of an array the first element that waits is meant, or
@@ -128,12 +128,12 @@ def _elements(jobs: Iterable[str], array: str) -> list[str]:
     return sorted(found, key=lambda name: int(name.partition("_")[2]))
 
 
-def may_see(published: Published, peer: Peer, user: str) -> bool:
+def may_see(published: CycleView, peer: Peer, user: str) -> bool:
     """Whether the peer may be told of a user's jobs."""
     return not published.private_jobs or peer.admin or user == peer.user
 
 
-def view_of(published: Published, job: str, peer: Peer) -> JobView:
+def view_of(published: CycleView, job: str, peer: Peer) -> JobView:
     """Return an active job, or one that is to start later, that the peer may see.
 
     Raises:
@@ -147,7 +147,7 @@ def view_of(published: Published, job: str, peer: Peer) -> JobView:
     raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
 
 
-def outside(published: Published, job: str, peer: Peer) -> Reason | None:
+def outside(published: CycleView, job: str, peer: Peer) -> Reason | None:
     """Return why a job waits that is in no plan; None where there is none that the peer may see."""
     if job in published.snapshot.jobs or job in published.later:
         return None
@@ -170,11 +170,11 @@ def outside(published: Published, job: str, peer: Peer) -> Reason | None:
     return Reason(ReasonCode.NOT_PLANNED, detail="it may run on no managed node; Slurm places it")
 
 
-def _sees(published: Published, peer: Peer, view: JobView) -> bool:
+def _sees(published: CycleView, peer: Peer, view: JobView) -> bool:
     return may_see(published, peer, view.job.user)
 
 
-def _status(published: Published) -> dict[str, Any]:
+def _status(published: CycleView) -> dict[str, Any]:
     snapshot = published.snapshot
     phases = Counter(view.phase(snapshot.now) for view in snapshot.jobs.values())
     jobs = {phase.value: phases[phase] for phase in _LETTERS if phase in phases}
@@ -199,7 +199,7 @@ def _told(use: GpuUse) -> dict[str, int]:
     return {"all": use.all, **asdict(use)}
 
 
-def _queue(published: Published, peer: Peer) -> dict[str, Any]:
+def _queue(published: CycleView, peer: Peer) -> dict[str, Any]:
     snapshot = published.snapshot
     return {
         "jobs": [
@@ -210,7 +210,7 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
     }
 
 
-def _row(published: Published, view: JobView) -> dict[str, Any]:
+def _row(published: CycleView, view: JobView) -> dict[str, Any]:
     now, job = published.snapshot.now, view.job
     phase = view.phase(now)
     # What a run holds that is measured or stopped is held, too.
@@ -234,7 +234,7 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
     }
 
 
-def _letter(published: Published, job: str, phase: Phase) -> str:
+def _letter(published: CycleView, job: str, phase: Phase) -> str:
     return _SUSPENDED if job in published.suspended else _LETTERS[phase]
 
 
@@ -252,7 +252,7 @@ def word_of(
     return view.blocked.code.word if view.blocked is not None else None
 
 
-def _nodes(published: Published) -> dict[str, Any]:
+def _nodes(published: CycleView) -> dict[str, Any]:
     return {
         "nodes": [
             {
@@ -267,7 +267,7 @@ def _nodes(published: Published) -> dict[str, Any]:
     }
 
 
-def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
+def _why(published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
     reason = outside(published, job, peer)
     view = None if reason else view_of(published, job, peer)
     if view is not None and job in published.later:
@@ -295,13 +295,13 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
     }
 
 
-def _words_of_slurm(published: Published, job: str) -> str:
+def _words_of_slurm(published: CycleView, job: str) -> str:
     """Return Slurm's own word for why a job waits; "" for one that does not."""
     record = record_of(published.records, job)
     return "" if record is None or record.state is not JobState.PENDING else record.reason
 
 
-def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
+def _explain(published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
     if view_of(published, job, peer).id in published.later:
         raise InputError(f"job {job!r} is in no plan: {published.later[job].blocked}")
     plan, entry = published.plan, published.plan.entries.get(job)
@@ -329,7 +329,7 @@ def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
     }
 
 
-def seen_by(published: Published, peer: Peer, reason: Reason) -> Reason:
+def seen_by(published: CycleView, peer: Peer, reason: Reason) -> Reason:
     """Leave out the jobs that the peer may not see."""
     jobs = published.snapshot.jobs
     seen = tuple(j for j in reason.behind if j not in jobs or _sees(published, peer, jobs[j]))

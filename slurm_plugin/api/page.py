@@ -11,7 +11,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hetsched_core.measures.standing import Standing, standings
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
-from slurm_plugin.api.answers import NEW, Published, word_of
+from slurm_plugin.api.answers import NEW, CycleView, word_of
 from slurm_plugin.daemon.gpu_use import gpu_uses
 
 MOST_ROWS = 200
@@ -22,7 +22,7 @@ MOST_ACCOUNTS = 50
 """So many accounts are listed, and so many users."""
 
 
-def live_state(published: Published, past: Past) -> LiveState:
+def live_state(published: CycleView, past: Past) -> LiveState:
     """Return what everybody may see: where jobs are private, their numbers alone.
 
     Those that are to begin later come after all others that wait.
@@ -75,7 +75,7 @@ def _accounts(rows: Sequence[Standing]) -> tuple[Standing, ...]:
     return (*accounts[:MOST_ACCOUNTS], *users[:MOST_ACCOUNTS]) if len(users) > 1 else ()
 
 
-def _job(published: Published, view: JobView, promised: Mapping[str, Reservation]) -> LiveJob:
+def _job(published: CycleView, view: JobView, promised: Mapping[str, Reservation]) -> LiveJob:
     job = view.job
     entry = published.plan.entries.get(view.id)
     pieces = [piece for run in view.runs for piece in run.configuration]

@@ -12,7 +12,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.forecast import HORIZON_S, RangeAccuracy, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
-from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, outside, seen_by, view_of
+from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, may_see, outside, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
 FROZEN_S = 60.0
@@ -24,15 +24,15 @@ _MOST = 500
 class PastAnswers(Protocol):
     """Answers for which what was published last does not do."""
 
-    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         """Return when a job will start."""
         ...
 
-    def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    def history(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         """Return what happened to the jobs of an id."""
         ...
 
-    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+    def db(self, published: CycleView, peer: Peer) -> dict[str, Any]:
         """Return where the database is and how much of it to copy."""
         ...
 
@@ -40,13 +40,13 @@ class PastAnswers(Protocol):
 class Nothing:
     """Where no database is at hand."""
 
-    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         """Refuse."""
         raise InputError(_WITHOUT)
 
     history = when
 
-    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+    def db(self, published: CycleView, peer: Peer) -> dict[str, Any]:
         """Refuse."""
         raise InputError(_WITHOUT)
 
@@ -80,7 +80,7 @@ class StoreAnswers:
             raise InputError(_WITHOUT)
         return store
 
-    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         """Return a range for a job's start, and how good past ranges were."""
         reason = outside(published, job, peer)
         view = None if reason else view_of(published, job, peer)
@@ -121,7 +121,7 @@ class StoreAnswers:
             "past": _told(self._forecasts.accuracy()),
         }
 
-    def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    def history(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         """Return what happened to the jobs of an id, the present one last."""
         jobs, events, ranges = self._store.history_of(job, _MOST)
         if not jobs:
@@ -135,7 +135,7 @@ class StoreAnswers:
             "jobs": [_job(each, events, ranges, published.snapshot.jobs) for each in seen],
         }
 
-    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+    def db(self, published: CycleView, peer: Peer) -> dict[str, Any]:
         """Let an admin's process copy the database: for a while only the end of its log changes."""
         if not peer.admin:
             raise InputError("only root and the daemon's user may read the database")
@@ -159,7 +159,7 @@ class StoreAnswers:
         }
 
 
-def _no_history(published: Published, job: str, peer: Peer) -> str:
+def _no_history(published: CycleView, job: str, peer: Peer) -> str:
     """Return why there is nothing to tell of a job."""
     reason = outside(published, job, peer)
     if reason is None:
@@ -179,7 +179,7 @@ def _no_history(published: Published, job: str, peer: Peer) -> str:
     )
 
 
-def _head(published: Published) -> dict[str, Any]:
+def _head(published: CycleView) -> dict[str, Any]:
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away}
 
 

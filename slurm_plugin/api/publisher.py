@@ -15,7 +15,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.types import JobView, Plan, Snapshot
 from hetsched_core.values.records import to_json
-from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer, job_asked
+from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, answer, job_asked
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
@@ -57,13 +57,13 @@ class Publisher:
         """
         self._clock = clock
         self._up_since_s = now
-        self._published: Published | None = None
+        self._published: CycleView | None = None
         self._readings = Readings()
         self._one_at_a_time = threading.Lock()
         # Of each user's questions one at a time, so that nobody waits for all of another's.
         self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._page_lock = threading.Lock()
-        self._page_of: tuple[Published, dict[str, Any]] | None = None
+        self._page_of: tuple[CycleView, dict[str, Any]] | None = None
         self._past = past or Nothing()
         self.adopt(configuration)
 
@@ -102,7 +102,7 @@ class Publisher:
             made_s = snapshot.now
             if before is not None and before.decisions == decisions:
                 made_s = before.plan_s or made_s
-            self._published = Published(
+            self._published = CycleView(
                 at_s=snapshot.now,
                 up_since_s=self._up_since_s,
                 policy=self._policy,
@@ -141,7 +141,7 @@ class Publisher:
             raise InputError(f"{error} (at the last look, {age_s:.0f} s ago; ask again)") from None
 
     def _answer(
-        self, published: Published, request: Mapping[str, object], peer: Peer
+        self, published: CycleView, request: Mapping[str, object], peer: Peer
     ) -> dict[str, Any]:
         match request.get("ask"):
             case "page":
@@ -159,7 +159,7 @@ class Publisher:
         with _held(self._turns[peer.user], until_s), _held(self._one_at_a_time, until_s):
             return answer(published, request, peer)
 
-    def _page(self, published: Published) -> dict[str, Any]:
+    def _page(self, published: CycleView) -> dict[str, Any]:
         # It takes a part of a cycle, and the same for everybody: once is enough.
         with self._page_lock:
             if self._page_of is None or self._page_of[0] is not published:

@@ -29,7 +29,7 @@ from slurm_plugin.backend.protocol import SlurmBackend
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     HOLDS,
-    Asked,
+    HostRequest,
     JobState,
     Resources,
     SlurmJob,
@@ -42,7 +42,6 @@ __all__ = [
     "BACKENDS",
     "HOLDS",
     "ApplyResult",
-    "Asked",
     "AwayError",
     "BackendError",
     "Cancel",
@@ -53,6 +52,7 @@ __all__ = [
     "GpuLimit",
     "GpuLimits",
     "Hold",
+    "HostRequest",
     "JobState",
     "Leave",
     "Recipients",

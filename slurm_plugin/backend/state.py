@@ -74,7 +74,7 @@ class SlurmNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HostRequest:
     """What a job asks for beside GPUs. Memory is MiB. What is asked for in another way is 0."""
 
     cpus_per_task: int = 0
@@ -207,7 +207,7 @@ class SlurmJob:
     time_limit_s: float | None
     restarts: int
     held: bool
-    asked: Asked = Asked()
+    asked: HostRequest = HostRequest()
     cpus: int = 0
     memory_mb: int = 0
     submit_line: str = ""

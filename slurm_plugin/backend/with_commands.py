@@ -48,7 +48,7 @@ from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
-    Asked,
+    HostRequest,
     JobState,
     Resources,
     SlurmJob,
@@ -440,7 +440,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         time_limit_s=None if minutes is None else minutes * 60.0,
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
-        asked=Asked(
+        asked=HostRequest(
             cpus_per_task=0 if cpus_by_gpu else _whole(row, "cpus_per_task") or 1,
             # Slurm shows what is asked for by GPU as if it were by node, too.
             memory_mb_per_node=0 if memory_by_gpu else _whole(row, "memory_per_node"),

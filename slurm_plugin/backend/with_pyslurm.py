@@ -42,7 +42,7 @@ from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
-    Asked,
+    HostRequest,
     JobState,
     Resources,
     SlurmJob,
@@ -477,7 +477,7 @@ def _text(job: Any, name: str) -> str:
 
 # Jobs ask for much the same: the same objects compare at once, and are kept once.
 _same = lru_cache(maxsize=4096)(str)
-_asked = lru_cache(maxsize=4096)(Asked)
+_asked = lru_cache(maxsize=4096)(HostRequest)
 _request = lru_cache(maxsize=4096)(Resources)
 
 

@@ -49,7 +49,7 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
     os.umask(0o077)
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
-    asked = _Asked()
+    asked = _SignalFlags()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
         claim = stack.enter_context(ClusterClaim())
@@ -130,7 +130,7 @@ class _Held:
             daemon.keep_in(self.database.store)
 
 
-class _Asked:
+class _SignalFlags:
     """What signals have asked for: to stop, or to read the configuration again.
 
     Handlers only set flags; what wakes a sleeper is a byte that Python itself writes to a socket,
@@ -170,7 +170,7 @@ def _run(
     held: _Held,
     configuration: DaemonConfiguration,
     read: Callable[[], DaemonConfiguration],
-    asked: _Asked,
+    asked: _SignalFlags,
     telemetry: Telemetry,
     log: FilteringBoundLogger,
 ) -> None:

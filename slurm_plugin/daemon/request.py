@@ -15,7 +15,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import Asked, JobState, Leave, Resources, SlurmJob, Terms
+from slurm_plugin.backend import HostRequest, JobState, Leave, Resources, SlurmJob, Terms
 from slurm_plugin.backend.gres import gpus_in
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
@@ -144,7 +144,7 @@ class Own:
     """
 
     resources: Resources
-    asked: Asked
+    asked: HostRequest
     gpus: int
     gpu_types: tuple[str, ...]
     cpus: int

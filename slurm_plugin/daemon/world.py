@@ -47,7 +47,6 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.backend.gres import UNTYPED
-from slurm_plugin.daemon.accepted import accepted, with_whole_nodes
 from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.closures import Closures
@@ -61,6 +60,7 @@ from slurm_plugin.daemon.copies import (
     startable,
 )
 from slurm_plugin.daemon.cpu_jobs import CpuJob
+from slurm_plugin.daemon.feasible import feasible_request, with_whole_nodes
 from slurm_plugin.daemon.gangs import (
     element_id,
     is_finishing,
@@ -803,7 +803,7 @@ class LiveWorld:
         limits = self._site.limits if self._site else None
         limit = limits.of(seen) if limits is not None else None
         held = known.run.configuration if known.run else None
-        wishes = accepted(request, self.cluster, limit, held)
+        wishes = feasible_request(request, self.cluster, limit, held)
         known.refused = wishes.refused
         if request.why_not:
             known.refused = Reason(ReasonCode.REFUSED, detail=request.why_not)

@@ -17,7 +17,7 @@ from hetsched_core.types import (
     Waiting,
     Window,
 )
-from slurm_plugin.api.answers import Peer, Published, answer
+from slurm_plugin.api.answers import CycleView, Peer, answer
 from slurm_plugin.cli.ask import _print_why
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
@@ -30,7 +30,7 @@ def owned(job: str, user: str, *runs: Any, **more: Any) -> JobView:
     return replace(seen, job=replace(seen.job, user=user))
 
 
-def published(**more: Any) -> Published:
+def published(**more: Any) -> CycleView:
     snapshot = snapshot_of(
         CLUSTER,
         [
@@ -43,7 +43,7 @@ def published(**more: Any) -> Published:
         nodes={"n1": {"condition": NodeCondition.DRAINED}, "n2": {"foreign_gpus": 3}},
     )
     plan = Fifo().plan(snapshot)
-    return Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan, **more)
+    return CycleView(60.0, 0.0, Fifo(), "enforce", snapshot, plan, **more)
 
 
 def test_status_counts_jobs_and_every_gpu_once_and_nodes_tell_what_is_in_use() -> None:
@@ -152,7 +152,7 @@ def test_a_job_that_is_measured_is_one_that_runs(capsys: pytest.CaptureFixture[s
         dict.fromkeys("12", Waiting(Reason(ReasonCode.PROFILING))),
         profiles={"1": profiling(on(n0=1), until_s=300.0)},
     )
-    state = Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan)
+    state = CycleView(60.0, 0.0, Fifo(), "enforce", snapshot, plan)
     one, two = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
     assert (one["state"], one["nodes"], one["reason"]) == ("R", {"n0": 1}, None)
     assert (two["state"], two["nodes"], two["reason"]) == ("PD", None, "profiling")
@@ -168,7 +168,7 @@ def test_a_job_that_is_placed_does_not_run_yet(capsys: pytest.CaptureFixture[str
     runs = [held(on(n0=1)), replace(held(on(n1=1), copy=1), begun=False)]
     views = [view("1", runs[1]), view("2", *runs), view("3", counts=(16,))]
     snapshot = snapshot_of(CLUSTER, views, now=60.0)
-    state = Published(60.0, 0.0, Fifo(), "enforce", snapshot, Fifo().plan(snapshot))
+    state = CycleView(60.0, 0.0, Fifo(), "enforce", snapshot, Fifo().plan(snapshot))
     jobs = answer(state, {"ask": "status"}, ADMIN)["jobs"]
     assert list(jobs.items()) == [("running", 1), ("placed", 1), ("waiting", 1)]
     placed, both, _ = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
@@ -188,7 +188,7 @@ def test_a_job_that_the_plan_places_and_that_holds_nothing_says_so(
     mode: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     snapshot = snapshot_of(CLUSTER, [view("1")], now=60.0)
-    state = Published(60.0, 0.0, Fifo(), mode, snapshot, Fifo().plan(snapshot))
+    state = CycleView(60.0, 0.0, Fifo(), mode, snapshot, Fifo().plan(snapshot))
     assert answer(state, {"ask": "queue"}, ADMIN)["jobs"][0]["reason"] == word
     _print_why(answer(state, {"ask": "why", "job": "1"}, ADMIN))
     assert ("in shadow mode Slurm starts it" in capsys.readouterr().out) is (mode == "shadow")

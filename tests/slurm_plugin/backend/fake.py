@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_plugin.backend import (
-    Asked,
     BackendError,
     Change,
+    HostRequest,
     JobState,
     Resources,
     SlurmJob,
@@ -37,7 +37,7 @@ PENDING = SlurmJob(
     time_limit_s=None,
     restarts=0,
     held=False,
-    asked=Asked(1),
+    asked=HostRequest(1),
     cpus=1,
     partitions=("gpu",),
     resources=Resources((1, 0), 1, "gres/gpu:1", "", "", ""),

@@ -12,13 +12,13 @@ import pytest
 
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
-    Asked,
     AwayError,
     Cancel,
     Drop,
     Enter,
     GpuLimits,
     Hold,
+    HostRequest,
     JobState,
     Leave,
     Recipients,
@@ -219,7 +219,7 @@ def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(held:
     asks = ("--gpus=2", "--cpus-per-task=4", "--mem=1000", "--time=10")
     job = held.submit("--gpu-set=1-8", *asks)
     before = held.job(job)
-    assert before.asked == Asked(cpus_per_task=4, memory_mb_per_node=1000)
+    assert before.asked == HostRequest(cpus_per_task=4, memory_mb_per_node=1000)
     held.place(job, "n1", "n4", gpus=4, terms=Terms(44, 8, 2000))
     seen = held.await_running(job)
     assert (seen.time_limit_s, seen.cpus) == (44 * 60, 16)
@@ -232,7 +232,7 @@ def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(held:
     assert (after.resources.per_job, after.reservation, after.pinned) == ("gres/gpu:2", "", ())
     # What is asked for by GPU follows the GPUs by itself.
     job = held.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
-    assert held.job(job).asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
+    assert held.job(job).asked == HostRequest(memory_mb_per_gpu=500, cpus_per_gpu=3)
     held.place(job, "n1", gpus=5)
     held.await_running(job)
     assert held.used("n1") == (15, 2500)

@@ -8,8 +8,8 @@ import pytest
 
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
-    Asked,
     Enter,
+    HostRequest,
     Leave,
     RefusedError,
     Resources,
@@ -59,7 +59,7 @@ def test_they_pass_by_priority_and_not_while_they_are_held_or_wait_for_others() 
 
 def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> None:
     # It waits for two nodes, of which one is down, and asks for 4 CPUs with each GPU.
-    waits = replace(RIGID, gpus=2, cpus=8, asked=Asked(4), resources=TWO_NODES)
+    waits = replace(RIGID, gpus=2, cpus=8, asked=HostRequest(4), resources=TWO_NODES)
     down = node("n1", condition=NodeCondition.DOWN)
 
     def passes(job: SlurmJob, used: int = 0) -> bool:
@@ -190,7 +190,7 @@ def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: s
 
 
 def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:
-    runs = replace(running(RIGID, "n0"), cpus=8, asked=Asked(8))
+    runs = replace(running(RIGID, "n0"), cpus=8, asked=HostRequest(8))
     nodes = (replace(node("n0", used=1), cpus_used=8), node("n1"))
     assert places(Site(runs, cpu_job(1, 16), nodes=nodes).cycle()) == {"1": ("n1",)}
 

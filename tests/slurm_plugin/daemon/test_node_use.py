@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import NodeCondition, Placed, Trigger, Waiting
-from slurm_plugin.backend import Asked, JobState, Requeue, SlurmJob
+from slurm_plugin.backend import HostRequest, JobState, Requeue, SlurmJob
 from slurm_plugin.daemon.copies import ELEMENTS
 from tests.slurm_plugin.daemon.fake_slurm import (
     SETTINGS,
@@ -30,7 +30,7 @@ def foreign(site: Site) -> tuple[int, float, float]:
 
 
 def test_what_running_jobs_of_ours_hold_is_not_taken_for_somebody_else_s() -> None:
-    job = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000), cpus=8, memory_mb=16000)
+    job = replace(WAITING, asked=HostRequest(8, memory_mb_per_node=16000), cpus=8, memory_mb=16000)
     runs = running(job, "n0", since_s=950.0)
     site = Site(runs, nodes=(replace(node("n0", used=1), cpus_used=10, memory_used_mb=16500),))
     site.cycle()

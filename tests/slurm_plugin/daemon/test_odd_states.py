@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import ExecutionModel, NodeCondition
-from slurm_plugin.backend import Asked, Enter, JobState, Resources, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import (
+    Enter,
+    HostRequest,
+    JobState,
+    Resources,
+    SlurmJob,
+    SlurmNode,
+    SlurmState,
+)
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Clock, daemon_of, node
 
@@ -125,7 +133,11 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         time_limit_s=draw(st.none() | TIMES),
         restarts=draw(st.sampled_from([0, 0, 3, -1])),
         held=draw(st.booleans()),
-        asked=draw(st.sampled_from([Asked(), Asked(8), Asked(0, 10**9), Asked(-1, -1, -1)])),
+        asked=draw(
+            st.sampled_from(
+                [HostRequest(), HostRequest(8), HostRequest(0, 10**9), HostRequest(-1, -1, -1)]
+            )
+        ),
         cpus=draw(st.sampled_from([0, 8, -1])),
         qos=draw(st.sampled_from(["", "normal"])),
         array=array,

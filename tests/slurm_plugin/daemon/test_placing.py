@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from hetsched_core.types import Placed, Reason, ReasonCode
-from slurm_plugin.backend import Asked, Enter, JobState, Leave, RefusedError, Terms
+from slurm_plugin.backend import Enter, HostRequest, JobState, Leave, RefusedError, Terms
 from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.daemon.where import Where
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -318,7 +318,7 @@ def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers() -> N
 
 
 def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
-    asks = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000), cpus=8)
+    asks = replace(WAITING, asked=HostRequest(8, memory_mb_per_node=16000), cpus=8)
     first = replace(node("n0"), cpus_used=25)
     site = Site(asks, nodes=(first, replace(node("n1"), memory_used_mb=48001)))
     assert site.cycle() == []

@@ -9,9 +9,9 @@ import pytest
 
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import (
-    Asked,
     AwayError,
     Enter,
+    HostRequest,
     JobState,
     Leave,
     Requeue,
@@ -227,7 +227,7 @@ def test_what_can_be_placed_in_no_way_waits_with_a_sentence(
 
 # -- a job's own shape -----------------------------------------------------------------------------
 
-OWN = replace(WAITING, asked=Asked(8, memory_mb_per_node=4000), cpus=8)
+OWN = replace(WAITING, asked=HostRequest(8, memory_mb_per_node=4000), cpus=8)
 
 
 def types_and_cpus(requests: Requests, seen: SlurmJob) -> tuple[frozenset[str] | None, int]:
@@ -265,7 +265,7 @@ def test_the_next_daemon_gives_a_job_its_own_shape_back_also_where_the_hold_has_
     job = replace(job, pinned=named, restarts=restarts)
     given = replace(placed(job, "n1"), reservation="")
     if job.mark:
-        given = replace(given, resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
+        given = replace(given, resources=SHAPE, asked=HostRequest(9), time_limit_s=6000.0)
     back = replace(left(WAITING), nodes=named) if job.mark else Leave(job.id, named)
     full = tuple(replace(each, gpus_used=(("v100", 4),), cpus_used=32) for each in TWO)
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
@@ -285,11 +285,11 @@ def test_the_next_daemon_gives_a_job_its_own_shape_back_also_where_the_hold_has_
 def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given(
     unread: bool,
 ) -> None:
-    own = replace(WAITING, asked=Asked(2), cpus=2, pinned=("n0", "n1"))
+    own = replace(WAITING, asked=HostRequest(2), cpus=2, pinned=("n0", "n1"))
     site = Site(own, nodes=TWO)
     back = replace(left(own), nodes=("n0", "n1"), terms=Terms(10, 2, None, 2))
     assert site.cycle() == [replace(entry(own, "n0", cpus=2), otherwise=back)]
-    given = replace(placed(own, "n0"), resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
+    given = replace(placed(own, "n0"), resources=SHAPE, asked=HostRequest(9), time_limit_s=6000.0)
     if unread:
         # Its record cannot be read for a moment.
         site.show()

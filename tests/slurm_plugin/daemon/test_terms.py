@@ -16,7 +16,7 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from slurm_plugin.backend import Asked, Terms
+from slurm_plugin.backend import HostRequest, Terms
 from slurm_plugin.daemon.terms import limit_min, terms_for
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Site, node, placed, requested
 
@@ -80,15 +80,15 @@ def test_the_limit_of_a_run_is_that_of_the_default_count_for_its_speed(
 @pytest.mark.parametrize(
     ("asked", "cpus", "memory_mb", "for_four"),
     [
-        (Asked(8, memory_mb_per_node=4000), 4, 2000, Terms(None, 16, 8000, 32)),
-        (Asked(3, memory_mb_per_node=1001), 2, 501, Terms(None, 8, 2004, 16)),
-        (Asked(1, memory_mb_per_cpu=100), 1, 100, Terms(None, 4, None, 8)),
-        (Asked(6, memory_mb_per_cpu=100), 3, 300, Terms(None, 12, None, 24)),
-        (Asked(memory_mb_per_gpu=500, cpus_per_gpu=3), 3, 500, Terms()),
+        (HostRequest(8, memory_mb_per_node=4000), 4, 2000, Terms(None, 16, 8000, 32)),
+        (HostRequest(3, memory_mb_per_node=1001), 2, 501, Terms(None, 8, 2004, 16)),
+        (HostRequest(1, memory_mb_per_cpu=100), 1, 100, Terms(None, 4, None, 8)),
+        (HostRequest(6, memory_mb_per_cpu=100), 3, 300, Terms(None, 12, None, 24)),
+        (HostRequest(memory_mb_per_gpu=500, cpus_per_gpu=3), 3, 500, Terms()),
     ],
 )
 def test_cpus_and_memory_follow_the_gpus(
-    asked: Asked, cpus: int, memory_mb: int, for_four: Terms
+    asked: HostRequest, cpus: int, memory_mb: int, for_four: Terms
 ) -> None:
     request = requested(replace(WAITING, asked=asked, gpus=2, cpus=asked.cpus_per_task))
     assert (request.cpus_per_gpu, request.memory_mb_per_gpu) == (cpus, memory_mb)

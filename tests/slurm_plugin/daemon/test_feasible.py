@@ -17,7 +17,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import Change, Enter, GpuLimit, GpuLimits, Leave, SlurmJob, SlurmSite
-from slurm_plugin.daemon.accepted import Accepted, accepted
+from slurm_plugin.daemon.feasible import FeasibleRequest, feasible_request
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
@@ -35,21 +35,23 @@ CLUSTER = Cluster((Node("n0", "a100", 8), Node("n1", "t4", 4), Node("n2", "abacu
 
 def left_of(
     options: str, limit: GpuLimit | None = None, held: Configuration | None = None
-) -> Accepted:
+) -> FeasibleRequest:
     """What is left of a job of some options, as JSON."""
     request = requested(replace(WAITING, mark=f'hetsched/2 {{"nonce":"a",{options}}}'))
-    return accepted(request, CLUSTER, limit, held)
+    return feasible_request(request, CLUSTER, limit, held)
 
 
 def test_counts_beyond_the_limit_are_left_out_and_a_job_without_another_is_told_so() -> None:
     found = left_of('"gpu-set":"2,8","gpu-types":"t4"')
-    assert found == Accepted(RequirementSet((2, 8)), frozenset({"t4"}))
+    assert found == FeasibleRequest(RequirementSet((2, 8)), frozenset({"t4"}))
     found = left_of('"gpu-set":"2,4,6,8"', GpuLimit(4, "QOS small: MaxTRESPerJob"))
     words = "its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
-    assert found == Accepted(RequirementSet((2, 4)), None, warning=words)
+    assert found == FeasibleRequest(RequirementSet((2, 4)), None, warning=words)
     found = left_of('"gpu-set":"6,8"', GpuLimit(4, "account lab: GrpTRES"))
     detail = "account lab: GrpTRES allows 4 GPUs, its least count is 6"
-    assert found == Accepted(RequirementSet((6, 8)), None, Reason(ReasonCode.QUOTA, detail=detail))
+    assert found == FeasibleRequest(
+        RequirementSet((6, 8)), None, Reason(ReasonCode.QUOTA, detail=detail)
+    )
 
 
 def test_what_a_running_job_holds_stays_accepted() -> None:

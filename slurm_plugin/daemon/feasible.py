@@ -21,7 +21,7 @@ from slurm_plugin.daemon.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class FeasibleRequest:
     """The counts and types that a job may be given.
 
     `refused` is why it may be given none, `warning` what its owner should know, "" for nothing.
@@ -33,9 +33,9 @@ class Accepted:
     warning: str = ""
 
 
-def accepted(
+def feasible_request(
     request: Request, cluster: Cluster, limit: GpuLimit | None, held: Configuration | None
-) -> Accepted:
+) -> FeasibleRequest:
     """Leave out counts beyond a limit, and types with less memory than the job needs.
 
     What a running job holds stays accepted, however the limits have changed since it began.
@@ -61,7 +61,7 @@ def accepted(
                 ReasonCode.QUOTA, detail=f"{words}, its least count is {counts.smallest}"
             )
     if not request.mark.options.least_gpu_memory_mb:
-        return Accepted(counts, request.gpu_types, refused, warning)
+        return FeasibleRequest(counts, request.gpu_types, refused, warning)
     wide, unknown = _with_memory(cluster, request.mark.options.least_gpu_memory_mb)
     types = wide if request.gpu_types is None else wide & request.gpu_types
     if held is not None:
@@ -70,7 +70,7 @@ def accepted(
         names = ", ".join(sorted(doubtful))
         told = f"it may be placed on {names}, of whose memory nothing is known"
         warning = f"{warning}; {told}" if warning else told
-    return Accepted(counts, types, refused, warning)
+    return FeasibleRequest(counts, types, refused, warning)
 
 
 def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], frozenset[str]]:
