@@ -70,6 +70,37 @@ class _Room:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What jobs without GPUs find in one cycle.
+
+    Attributes:
+        waiting: those that wait.
+        others: all jobs as Slurm shows them; of those that run it is asked when they end.
+        nodes: the managed nodes.
+        needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
+        kept: nodes that are kept free of more of them.
+        wanted: whether a job waits for GPUs that could use those of a node.
+        comers: what is on the nodes, and enters them in this cycle.
+        hold: the reservation that they enter.
+        partitions_for: a job's partitions, that of some nodes first; () where they are so.
+        start_timeout_s: one that has not started by then gives its place back.
+        now: seconds UTC.
+    """
+
+    waiting: Collection[CpuJob]
+    others: Iterable[SlurmJob]
+    nodes: Mapping[str, NodeView]
+    needs: tuple[float, float]
+    kept: Collection[str]
+    wanted: Callable[[str], bool]
+    comers: Comers
+    hold: str
+    partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]]
+    start_timeout_s: float
+    now: float
+
+
 class CpuJobs:
     """Places jobs without GPUs, and remembers when it did.
 
@@ -87,168 +118,192 @@ class CpuJobs:
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
 
-    def changes(
-        self,
-        waiting: Collection[CpuJob],
-        others: Iterable[SlurmJob],
-        nodes: Mapping[str, NodeView],
-        needs: tuple[float, float],
-        kept: Collection[str],
-        wanted: Callable[[str], bool],
-        comers: Comers,
-        hold: str,
-        partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
-        start_timeout_s: float,
-        now: float,
-    ) -> Iterator[Enter | Leave | Release]:
-        """Yield which of them start now, which give their places back, and which are let go.
-
-        Args:
-            waiting: jobs without GPUs that wait.
-            others: all jobs as Slurm shows them; of those that run it is asked when they end.
-            nodes: the managed nodes.
-            needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
-            kept: nodes that are kept free of more of them.
-            wanted: whether a job waits for GPUs that could use those of a node.
-            comers: what is on the nodes, and enters them in this cycle.
-            hold: the reservation that they enter.
-            partitions_for: a job's partitions, that of some nodes first; () where they are so.
-            start_timeout_s: one that has not started by then gives its place back.
-            now: seconds UTC.
-        """
-        rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
-        rooms = {name: room for name, room in rooms.items() if name not in kept}
-        empty = {name: _room(NodeView(nodes[name].node), needs) for name in rooms}
-        # The same with what idle GPUs need.
-        all_of = {name: _room(nodes[name], _NOTHING) for name in rooms}
-        whole = {name: _room(NodeView(nodes[name].node), _NOTHING) for name in rooms}
+    def changes(self, cycle: Cycle) -> Iterator[Enter | Leave | Release]:
+        """Yield which of them start now, which give their places back, and which are let go."""
+        rooms, now = _Rooms(cycle), cycle.now
         self.beyond.clear()
-        there = {each.job.id for each in waiting}
+        there = {each.job.id for each in cycle.waiting}
         for started in self._placed.keys() - there:
             _, kind = self._placed.pop(started)
             self._in_vain.pop(kind, None)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
         trying: set[Kind] = set()
-        for each in waiting:
-            job = each.job
-            if job.held_by_slurm:
+        for each in cycle.waiting:
+            if each.job.held_by_slurm:
                 # Nothing else would let go of it; how often Slurm tries is its MaxBatchRequeue.
-                yield Release(job.id)
-            if not job.entered:
-                if each.request.placed(job):
+                yield Release(each.job.id)
+            if not each.job.entered:
+                if each.request.placed(each.job):
                     yield each.leave
-                continue
-            met = _stays(job)
-            since_s, kind = self._placed.get(job.id, (now, kind_of(job)))
-            if met and now - since_s > _LOOKED_AT_S:
-                # It takes nothing of the node, nor would its like.
-                self._limited[_peers(job)] = now + _PROBE_S
+            elif not self._keeps_its_place(each.job, rooms, trying, cycle):
                 yield each.leave
+        for each in _in_order(cycle.waiting):
+            if each.job.entered or not self._is_tried(each.job, trying, now):
                 continue
-            for name in job.pinned:
-                _take(rooms.get(name), *job.on_each)
-                _take(all_of.get(name), *job.on_each)
-            if job.id not in self._placed:
-                # An earlier daemon has placed it, or it has run and was queued again.
-                yield each.leave
-                continue
-            trying.add(kind)
-            if now - since_s > start_timeout_s:
-                self._not_before[job.id] = now + _AGAIN_S
-                self._in_vain[kind] += 1
-                yield each.leave
-        # What there is no room for, and whether idle GPUs would keep it from ever starting.
-        full: dict[tuple[object, ...], bool] = {}
-        # For which sets of nodes a job keeps what there is, what was there before, and until when
-        # that job could not start anyway.
-        keepers: set[frozenset[str] | None] = set()
-        before: dict[str, _Room] = {}
-        until_s: dict[str, float] = {}
-        for job, request, where in _in_order(waiting):
-            if job.entered or self._not_before.get(job.id, now) > now:
-                continue
-            if _stays(job):
-                if _peers(job) in self._limited:
-                    continue
-                self._limited[_peers(job)] = now + _PROBE_S
-            its_kind = kind_of(job)
-            if self._in_vain[its_kind] >= IN_VAIN and its_kind in trying:
-                continue
-            share, many = job.on_each, job.least_nodes
-            ends_s = now + (math.inf if job.time_limit_s is None else job.time_limit_s)
-            kind = share, many, where, job.partitions, ends_s if before else 0.0
-            if kind in full:
-                # Its turn comes after that of its like, which keeps what there is.
-                if full[kind]:
-                    self.beyond.add(job.id)
-                continue
-            # Backfill: what has ended before a job can start that keeps a node is in no one's way.
-            passing = {name for name in before if ends_s <= until_s[name]}
-            open_to_it = {**rooms, **{name: before[name] for name in passing}} if passing else rooms
-            may = [
-                name
-                for name in rooms
-                if (where is None or name in where) and comers.admits(job, name, share[0])
-            ]
-            could = [
-                name for name in may if open_to_it[name].fits(*share) or empty[name].fits(*share)
-            ]
-            beyond = len(could) < many <= sum(whole[name].fits(*share) for name in may)
-            left = all_of if beyond else open_to_it
-            if beyond:
-                could = [
-                    name
-                    for name in may
-                    if rooms[name].fits(*share) or (whole[name].fits(*share) and not wanted(name))
-                ]
-            # Where there is room, and idle GPUs lose the least: few GPUs before many, slow first.
-            could.sort(
-                key=lambda name: (
-                    not left[name].fits(*share),
-                    open_to_it[name].lacks(*share),
-                    match_gpu(nodes[name].node.gpu_type).spec.single_tflops,
-                    name,
-                )
-            )
-            chosen = could[:many]
-            fits = len(chosen) == many and all(left[name].fits(*share) for name in chosen)
-            if not fits:
-                full[kind] = beyond
-                if beyond:
-                    self.beyond.add(job.id)
-            if len(chosen) < many or (not fits and where in keepers):
-                continue
-            # The first for which there is no room keeps what there is, so that its turn comes. Did
-            # all do so, a few large ones would close every node to small ones.
-            if not fits:
-                keepers.add(where)
-                free_s = [_room_at(left[name], share, _ends(others, name, now)) for name in chosen]
-                at_s = max(free_s)
-                for name in chosen:
-                    before.setdefault(name, replace(rooms[name]))
-                    until_s[name] = min(until_s.get(name, math.inf), at_s)
-            for name in chosen:
-                _take(rooms[name], *share)
-                _take(all_of[name], *share)
-                _take(before.get(name) if fits else None, *share)
-            if fits:
-                comers.take(job, dict.fromkeys(chosen, share[0]))
-                first = partitions_for(job, chosen)
-                self._placed[job.id] = now, its_kind
-                trying.add(its_kind)
-                yield Enter(
-                    job.id,
-                    hold,
-                    tuple(sorted(chosen)),
-                    request.leave(job.id, first or job.partitions),
-                    due=job.restarts > 0,
-                    partitions=first,
-                )
+            nodes = rooms.for_job(each, self.beyond)
+            if nodes:
+                self._placed[each.job.id] = now, kind_of(each.job)
+                trying.add(kind_of(each.job))
+                yield _enter(each, nodes, cycle)
 
     def refused(self, job: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
         self._not_before[job] = now + _AGAIN_S
+
+    def _keeps_its_place(
+        self, job: SlurmJob, rooms: _Rooms, trying: set[Kind], cycle: Cycle
+    ) -> bool:
+        """Whether one that was placed, and has not started, stays there; what it has is taken."""
+        since_s, kind = self._placed.get(job.id, (cycle.now, ()))
+        if _stays(job) and cycle.now - since_s > _LOOKED_AT_S:
+            # It takes nothing of the node, nor would its like.
+            self._limited[_peers(job)] = cycle.now + _PROBE_S
+            return False
+        rooms.take(job.pinned, job.on_each)
+        if job.id not in self._placed:
+            # An earlier daemon has placed it, or it has run and was queued again.
+            return False
+        trying.add(kind)
+        if cycle.now - since_s <= cycle.start_timeout_s:
+            return True
+        self._not_before[job.id] = cycle.now + _AGAIN_S
+        self._in_vain[kind] += 1
+        return False
+
+    def _is_tried(self, job: SlurmJob, trying: Collection[Kind], now: float) -> bool:
+        """Whether there is any use in placing a job now, as far as Slurm has told and shown."""
+        if self._not_before.get(job.id, now) > now:
+            return False
+        if _stays(job):
+            if _peers(job) in self._limited:
+                return False
+            self._limited[_peers(job)] = now + _PROBE_S
+        if not self._in_vain:
+            return True
+        kind = kind_of(job)
+        return self._in_vain[kind] < IN_VAIN or kind not in trying
+
+
+class _Rooms:
+    """What is left on the nodes for jobs without GPUs, as they are placed one after the other."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        views = {
+            name: view for name, view in cycle.nodes.items() if view.open and name not in cycle.kept
+        }
+        bare = {name: NodeView(view.node) for name, view in views.items()}
+        # Beside what idle GPUs need, now and on an empty node; then with that.
+        self._beside = {name: _room(view, cycle.needs) for name, view in views.items()}
+        self._empty = {name: _room(view, cycle.needs) for name, view in bare.items()}
+        self._all_of = {name: _room(view, _NOTHING) for name, view in views.items()}
+        self._whole = {name: _room(view, _NOTHING) for name, view in bare.items()}
+        # What there is no room for, and whether idle GPUs would keep it from ever starting.
+        self._full: dict[tuple[object, ...], bool] = {}
+        # For which sets of nodes a job keeps what there is, what was there before, and until when
+        # that job could not start anyway.
+        self._keepers: set[frozenset[str] | None] = set()
+        self._before: dict[str, _Room] = {}
+        self._until_s: dict[str, float] = {}
+
+    def take(self, nodes: Iterable[str], share: tuple[float, float]) -> None:
+        """Take a share of each of these nodes."""
+        for name in nodes:
+            _take(self._beside.get(name), *share)
+            _take(self._all_of.get(name), *share)
+
+    def for_job(self, each: CpuJob, beyond_idle_gpus: set[str]) -> list[str]:
+        """Return the nodes on which a job starts, and take its share of them; [] for none.
+
+        One for which there is no room may keep what there is. What idle GPUs would keep from ever
+        starting is added to `beyond_idle_gpus` while it has to wait.
+        """
+        job, share, many = each.job, each.job.on_each, each.job.least_nodes
+        ends_s = self._cycle.now + (math.inf if job.time_limit_s is None else job.time_limit_s)
+        kind = share, many, each.where, job.partitions, ends_s if self._before else 0.0
+        if kind in self._full:
+            # Its turn comes after that of its like, which keeps what there is.
+            if self._full[kind]:
+                beyond_idle_gpus.add(job.id)
+            return []
+        # Backfill: what has ended before a job can start that keeps a node is in no one's way.
+        passing = {
+            name: self._before[name] for name in self._before if ends_s <= self._until_s[name]
+        }
+        open_to_it = {**self._beside, **passing} if passing else self._beside
+        may = [
+            name
+            for name in self._beside
+            if (each.where is None or name in each.where)
+            and self._cycle.comers.admits(job, name, share[0])
+        ]
+        could = [n for n in may if open_to_it[n].fits(*share) or self._empty[n].fits(*share)]
+        beyond = len(could) < many <= sum(self._whole[name].fits(*share) for name in may)
+        left = self._all_of if beyond else open_to_it
+        if beyond:
+            could = [name for name in may if self._without_idle_gpus(name, share)]
+        chosen = self._best(could, left, open_to_it, share)[:many]
+        fits = len(chosen) == many and all(left[name].fits(*share) for name in chosen)
+        if not fits:
+            self._full[kind] = beyond
+            if beyond:
+                beyond_idle_gpus.add(job.id)
+        if len(chosen) < many or (not fits and each.where in self._keepers):
+            return []
+        if not fits:
+            # The first for which there is no room keeps what there is, so that its turn comes. Did
+            # all do so, a few large ones would close every node to small ones.
+            self._keepers.add(each.where)
+            self._keep(chosen, left, share)
+        self.take(chosen, share)
+        for name in chosen if fits else ():
+            _take(self._before.get(name), *share)
+        return chosen if fits else []
+
+    def _without_idle_gpus(self, name: str, share: tuple[float, float]) -> bool:
+        """Whether a node may have room once nobody waits for the GPUs that are idle there."""
+        free = self._whole[name].fits(*share) and not self._cycle.wanted(name)
+        return free or self._beside[name].fits(*share)
+
+    def _best(
+        self,
+        could: Iterable[str],
+        left: Mapping[str, _Room],
+        open_to_it: Mapping[str, _Room],
+        share: tuple[float, float],
+    ) -> list[str]:
+        """Order nodes: where there is room, and idle GPUs lose the least: few GPUs, slow first."""
+
+        def key(name: str) -> tuple[bool, float, float, str]:
+            speed = match_gpu(self._cycle.nodes[name].node.gpu_type).spec.single_tflops
+            return not left[name].fits(*share), open_to_it[name].lacks(*share), speed, name
+
+        return sorted(could, key=key)
+
+    def _keep(
+        self, nodes: Iterable[str], left: Mapping[str, _Room], share: tuple[float, float]
+    ) -> None:
+        """Remember what is there before a job keeps it, and until when that could not start."""
+        now, others = self._cycle.now, tuple(self._cycle.others)
+        at_s = max(_room_at(left[name], share, _ends(others, name, now)) for name in nodes)
+        for name in nodes:
+            self._before.setdefault(name, replace(self._beside[name]))
+            self._until_s[name] = min(self._until_s.get(name, math.inf), at_s)
+
+
+def _enter(each: CpuJob, nodes: Collection[str], cycle: Cycle) -> Enter:
+    job = each.job
+    cycle.comers.take(job, dict.fromkeys(nodes, job.on_each[0]))
+    first = cycle.partitions_for(job, nodes)
+    return Enter(
+        job.id,
+        cycle.hold,
+        tuple(sorted(nodes)),
+        each.request.leave(job.id, first or job.partitions),
+        due=job.restarts > 0,
+        partitions=first,
+    )
 
 
 def could_use(job: Job, node: Node) -> bool:

@@ -45,7 +45,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuJobs, could_use, kept_for
+from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuJobs, Cycle, could_use, kept_for
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -446,21 +446,20 @@ class Daemon:
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),
         )
-        changes = tuple(
-            self._cpu_jobs.changes(
-                world.without_gpus,
-                self._state.jobs.values() if self._state else (),
-                world.nodes,
-                needs,
-                kept,
-                wanted,
-                world.comers(),
-                world.hold,
-                world.partitions_for,
-                settings.start_timeout_s,
-                now,
-            )
+        cycle = Cycle(
+            waiting=world.without_gpus,
+            others=self._state.jobs.values() if self._state else (),
+            nodes=world.nodes,
+            needs=needs,
+            kept=kept,
+            wanted=wanted,
+            comers=world.comers(),
+            hold=world.hold,
+            partitions_for=world.partitions_for,
+            start_timeout_s=settings.start_timeout_s,
+            now=now,
         )
+        changes = tuple(self._cpu_jobs.changes(cycle))
         world.aside |= dict.fromkeys(self._cpu_jobs.beyond, BEYOND)
         return changes
 

@@ -32,7 +32,8 @@ def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
         "add qos high Priority=1000",
         "add qos capped GrpTRES=gres/gpu=3",
         "add qos few MaxJobsPerUser=2",
-        "modify user root set qos=normal,high,capped,few",
+        "add qos raised GrpTRES=gres/gpu=2",
+        "modify user root set qos=normal,high,capped,few,raised",
     )
     with under_limits(installation, fake_nodes(2), *tell) as cluster:
         yield cluster
@@ -132,6 +133,19 @@ def test_nothing_is_placed_beyond_a_limit_and_others_have_the_gpus(
     assert entry.reason.detail.endswith(limit) or entry.reason.detail.startswith("QOS")
     if entry.reason.detail.endswith(limit):
         assert entry.reason.behind == tuple(under[:most])
+
+
+def test_a_limit_that_is_raised_counts_soon(asked: SlurmBackend, shared: Testbed) -> None:
+    daemon = daemon_of(asked)
+    under = [sbatch(shared, "--qos=raised", *ONE) for _ in range(6)]
+
+    def held() -> int:
+        state = asked.read().jobs
+        return sum(running(state[job]) for job in under)
+
+    drive(daemon, lambda: held() == 2, 60)
+    shared.command("sacctmgr", "-i", "modify", "qos", "raised", "set", "GrpTRES=gres/gpu=5")
+    drive(daemon, lambda: held() == 5, 90)
 
 
 def test_a_job_with_a_deadline_and_a_least_time_has_its_whole_time_limit(
