@@ -364,6 +364,10 @@ class LiveWorld:
         limits_differ = before is None or before.limits != self._site.limits
         if self._standing.observe(site, anew=limits_differ) or limits_differ:
             self._describe_all()
+            if before is not None:
+                # Others of those that wait may have their turn now.
+                self.nodes_changed = True
+                self.triggers.add(Trigger.NODE)
 
     @property
     def site(self) -> Site | None:

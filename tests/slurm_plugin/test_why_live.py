@@ -163,6 +163,8 @@ def test_a_drained_node(scene: Scene) -> None:
         assert any(r["sentence"].endswith(": n1") for r in said["reasons"])
         assert said["would_help"] == ["1 or 2 or 4 or 8 GPUs on a100 would start now"]
     finally:
+        # Without cycles the hold ends, and Slurm starts what waits as it was submitted.
+        end_all(scene.cluster)
         # Slurm refuses to resume a node that has come back by itself.
         scene.cluster.command(*update, "state=idle")
         scene.cluster.await_idle()
