@@ -49,7 +49,9 @@ class Standing:
         if anew:
             self._limits.clear()
             self._site = None
-        return before is None or self._shares is None or not self._shares.ranks_as(before)
+        if before is None or self._shares is None:
+            return before is not self._shares
+        return not self._shares.ranks_as(before)
 
     def of(self, job: Job, seen: SlurmJob, site: SlurmSite | None) -> Job:
         """Return a job with its tier and its limits."""
