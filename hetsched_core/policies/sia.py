@@ -141,25 +141,7 @@ class Sia:
             if len(options.gain):
                 views.append(view)
                 priced.append(self._price(snapshot, pools, view, options))
-        # Within what is due to a user those come first of which the programme has most for a GPU.
-        gpus = [each.use[:, : len(types)].sum(axis=1) for each in priced]
-        worth = [(self.leave_out - each.cost) / n for each, n in zip(priced, gpus, strict=True)]
-        best = [int(each.argmax()) for each in worth]
-        wanted = {view.id: float(n[k]) for view, n, k in zip(views, gpus, best, strict=True)}
-        first = np.array([each[k] for each, k in zip(worth, best, strict=True)])
-        order = np.argsort(-first, kind="stable")
-        due = np.ones(len(views))
-        due[order] = weights(
-            snapshot,
-            [views[at] for at in order.tolist()],
-            wanted=lambda view: wanted.get(view.id, wanted_gpus(view)),
-        )
-        priced = [
-            replace(each, cost=self.leave_out - weight * (self.leave_out - each.cost))
-            if weight != 1.0
-            else each
-            for each, weight in zip(priced, due.tolist(), strict=True)
-        ]
+        priced = self._weighted(snapshot, views, priced)
         chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 
         def choice(job: int, option: int) -> OneTypeChoice:
@@ -180,6 +162,31 @@ class Sia:
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
             diagnostics=chosen.diagnostics,
         )
+
+    def _weighted(
+        self, snapshot: Snapshot, views: Sequence[JobView], priced: Sequence[PricedOptions]
+    ) -> list[PricedOptions]:
+        """Return the options by the site's word: jobs beyond what is due to a user gain less.
+
+        Within it those come first of which the programme has most for a GPU.
+        """
+        types = len(snapshot.cluster.gpu_types)
+        gpus = [each.use[:, :types].sum(axis=1) for each in priced]
+        worth = [(self.leave_out - each.cost) / n for each, n in zip(priced, gpus, strict=True)]
+        best = [int(each.argmax()) for each in worth]
+        wanted = {view.id: float(n[k]) for view, n, k in zip(views, gpus, best, strict=True)}
+        order = sorted(range(len(views)), key=lambda at: -worth[at][best[at]])
+        due = weights(
+            snapshot,
+            [views[at] for at in order],
+            wanted=lambda view: wanted.get(view.id, wanted_gpus(view)),
+        )
+        found = list(priced)
+        for at, weight in zip(order, due.tolist(), strict=True):
+            if weight != 1.0:
+                cost = self.leave_out - weight * (self.leave_out - priced[at].cost)
+                found[at] = replace(priced[at], cost=cost)
+        return found
 
     def _price(
         self, snapshot: Snapshot, pools: Pools, view: JobView, options: SiaOptions

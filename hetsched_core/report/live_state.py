@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hetsched_core.measures.standing import Standing
+from hetsched_core.measures.accounts_now import AccountNow
 
 LEVELS = "0123456789abcdef"
 """Shares of a node's GPUs in use, in fifteenths, as one character each."""
@@ -140,5 +140,5 @@ class LiveState:
     reasons: Mapping[str, int]
     running: tuple[LiveJob, ...]
     waiting: tuple[LiveJob, ...]
-    accounts: tuple[Standing, ...] = ()
+    accounts: tuple[AccountNow, ...] = ()
     past: Past

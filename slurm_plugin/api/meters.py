@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_se
 from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
-from hetsched_core.measures.standing import standings
+from hetsched_core.measures.accounts_now import accounts_now
 from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
@@ -159,7 +159,7 @@ class Meters:
 
     def _note_accounts(self, snapshot: Snapshot, private: bool) -> None:
         self._accounts.clear()
-        for each in standings(snapshot) if not private else ():
+        for each in accounts_now(snapshot) if not private else ():
             if not each.user:
                 self._accounts.labels(each.account, "held").set(each.held_gpus)
                 self._accounts.labels(each.account, "due").set(each.due_gpus)

@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from hetsched_core.measures.standing import Standing, standings
+from hetsched_core.measures.accounts_now import AccountNow, accounts_now
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, CycleView, word_of
@@ -63,12 +63,12 @@ def live_state(published: CycleView, past: Past) -> LiveState:
         waiting=tuple(
             _job(published, view, promised) for view in islice(chain(waiting, later), shown)
         ),
-        accounts=() if published.private_jobs else _accounts(standings(snapshot)),
+        accounts=() if published.private_jobs else _accounts(accounts_now(snapshot)),
         past=past,
     )
 
 
-def _accounts(rows: Sequence[Standing]) -> tuple[Standing, ...]:
+def _accounts(rows: Sequence[AccountNow]) -> tuple[AccountNow, ...]:
     """Return what is worth a table: nothing where all jobs are of one user."""
     accounts = [each for each in rows if not each.user]
     users = [each for each in rows if each.user]

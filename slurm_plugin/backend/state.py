@@ -15,8 +15,6 @@ One that has ended keeps its name until Slurm has forgotten it, which takes a wh
 in it; the hold then takes the other name.
 """
 
-HELD = frozenset(HOLDS)
-
 
 class JobState(Enum):
     """Where a job stands in Slurm, in the words that matter to a scheduler.
@@ -257,7 +255,7 @@ class SlurmJob:
         Slurm takes a list of reservations, and tells it as it was written.
         """
         names = self.reservation
-        return names in HOLDS or ("," in names and not HELD.isdisjoint(names.split(",")))
+        return names in HOLDS or ("," in names and not set(HOLDS).isdisjoint(names.split(",")))
 
     @property
     def held_by_slurm(self) -> bool:

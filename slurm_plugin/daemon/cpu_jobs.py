@@ -7,7 +7,6 @@ that would never start so takes those of GPUs that no job waits for.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from hetsched_core.throughput import match_gpu
 from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
-from slurm_plugin.daemon.quotas import IN_VAIN, Kind, kind_of
+from slurm_plugin.daemon.attempts import Attempts, Kind, kind_of
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import keeps_back, of_job, partition_is_closed
 from slurm_plugin.daemon.tenants import Comers
@@ -71,7 +70,7 @@ class _Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class CpuCycle:
     """What jobs without GPUs find in one cycle.
 
     Attributes:
@@ -112,23 +111,22 @@ class CpuJobs:
         """Begin with none placed."""
         self.beyond: set[str] = set()
         self._placed: dict[str, tuple[float, Kind]] = {}
-        # How many of a kind Slurm has not started since it last started one.
-        self._in_vain: Counter[Kind] = Counter()
+        self._attempts = Attempts()
         self._not_before: dict[str, float] = {}
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
 
-    def changes(self, cycle: Cycle) -> Iterator[Enter | Leave | Release]:
+    def changes(self, cycle: CpuCycle) -> Iterator[Enter | Leave | Release]:
         """Yield which of them start now, which give their places back, and which are let go."""
         rooms, now = _Rooms(cycle), cycle.now
         self.beyond.clear()
         there = {each.job.id for each in cycle.waiting}
         for started in self._placed.keys() - there:
             _, kind = self._placed.pop(started)
-            self._in_vain.pop(kind, None)
+            self._attempts.started(kind)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
-        trying: set[Kind] = set()
+        self._attempts.forget(now)
         for each in cycle.waiting:
             if each.job.held_by_slurm:
                 # Nothing else would let go of it; how often Slurm tries is its MaxBatchRequeue.
@@ -136,24 +134,21 @@ class CpuJobs:
             if not each.job.entered:
                 if each.request.placed(each.job):
                     yield each.leave
-            elif not self._keeps_its_place(each.job, rooms, trying, cycle):
+            elif not self._keeps_its_place(each.job, rooms, cycle):
                 yield each.leave
         for each in _in_order(cycle.waiting):
-            if each.job.entered or not self._is_tried(each.job, trying, now):
+            if each.job.entered or not self._is_tried(each, now):
                 continue
             nodes = rooms.for_job(each, self.beyond)
             if nodes:
-                self._placed[each.job.id] = now, kind_of(each.job)
-                trying.add(kind_of(each.job))
+                self._placed[each.job.id] = now, kind_of(each.job, each.request)
                 yield _enter(each, nodes, cycle)
 
     def refused(self, job: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
         self._not_before[job] = now + _AGAIN_S
 
-    def _keeps_its_place(
-        self, job: SlurmJob, rooms: _Rooms, trying: set[Kind], cycle: Cycle
-    ) -> bool:
+    def _keeps_its_place(self, job: SlurmJob, rooms: _Rooms, cycle: CpuCycle) -> bool:
         """Whether one that was placed, and has not started, stays there; what it has is taken."""
         since_s, kind = self._placed.get(job.id, (cycle.now, ()))
         if _stays(job) and cycle.now - since_s > _LOOKED_AT_S:
@@ -164,31 +159,30 @@ class CpuJobs:
         if job.id not in self._placed:
             # An earlier daemon has placed it, or it has run and was queued again.
             return False
-        trying.add(kind)
         if cycle.now - since_s <= cycle.start_timeout_s:
             return True
         self._not_before[job.id] = cycle.now + _AGAIN_S
-        self._in_vain[kind] += 1
+        self._attempts.failed(kind, cycle.now)
         return False
 
-    def _is_tried(self, job: SlurmJob, trying: Collection[Kind], now: float) -> bool:
+    def _is_tried(self, each: CpuJob, now: float) -> bool:
         """Whether there is any use in placing a job now, as far as Slurm has told and shown."""
+        job = each.job
         if self._not_before.get(job.id, now) > now:
             return False
         if _stays(job):
             if _peers(job) in self._limited:
                 return False
             self._limited[_peers(job)] = now + _PROBE_S
-        if not self._in_vain:
+        if not self._attempts:
             return True
-        kind = kind_of(job)
-        return self._in_vain[kind] < IN_VAIN or kind not in trying
+        return self._attempts.may_try(kind_of(job, each.request), job.id, now)
 
 
 class _Rooms:
     """What is left on the nodes for jobs without GPUs, as they are placed one after the other."""
 
-    def __init__(self, cycle: Cycle) -> None:
+    def __init__(self, cycle: CpuCycle) -> None:
         self._cycle = cycle
         views = {
             name: view for name, view in cycle.nodes.items() if view.open and name not in cycle.kept
@@ -292,7 +286,7 @@ class _Rooms:
             self._until_s[name] = min(self._until_s.get(name, math.inf), at_s)
 
 
-def _enter(each: CpuJob, nodes: Collection[str], cycle: Cycle) -> Enter:
+def _enter(each: CpuJob, nodes: Collection[str], cycle: CpuCycle) -> Enter:
     job = each.job
     cycle.comers.take(job, dict.fromkeys(nodes, job.on_each[0]))
     first = cycle.partitions_for(job, nodes)

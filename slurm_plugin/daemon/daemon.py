@@ -45,7 +45,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuJobs, Cycle, could_use, kept_for
+from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs, could_use, kept_for
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -446,7 +446,7 @@ class Daemon:
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),
         )
-        cycle = Cycle(
+        cycle = CpuCycle(
             waiting=world.without_gpus,
             others=self._state.jobs.values() if self._state else (),
             nodes=world.nodes,

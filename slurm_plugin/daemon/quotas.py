@@ -1,38 +1,24 @@
 """What Slurm has said, or done, of some jobs that holds for others like them.
 
-What comes under a limit that it has named waits, too, until a job ends. Of a kind of which it has
-not started several where they were placed, one at a time is tried, until it starts one.
+What comes under a limit that it has named waits, too, until a job ends.
 """
 
 from __future__ import annotations
 
-import math
-
 from hetsched_core.types import Reason, ReasonCode
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.managed import BELIEVED_S, LIMITS, QUOTA_S, ManagedJob
+from slurm_plugin.daemon.attempts import Attempts, kind_of
+from slurm_plugin.daemon.managed import LIMITS, QUOTA_S, ManagedJob
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
 """Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
 
 
-Kind = tuple[object, ...]
-"""Whose job it is and what it asks for: what Slurm does with one it does with all of a kind."""
-
-IN_VAIN = 3
-"""After so many of a kind that Slurm did not start, one at a time is tried."""
-
 _LIKE_IT = Reason(
     ReasonCode.NOT_STARTED,
     detail="others like it have not started where they were placed; one at a time is tried",
 )
-
-
-def kind_of(job: SlurmJob) -> Kind:
-    """Return whose job it is, and what Slurm looks at before it starts one."""
-    asks = (job.gpus, *job.on_each, job.least_nodes, job.constraint, job.time_limit_s)
-    return job.user, job.account, job.qos, job.partitions, asks
 
 
 class Quotas:
@@ -45,13 +31,11 @@ class Quotas:
     def __init__(self) -> None:
         """Begin with none."""
         self._met: dict[_Peers, tuple[Reason, int, float]] = {}
-        # How many of a kind Slurm has not started since it last started one; which one is tried.
-        self._in_vain: dict[Kind, tuple[int, float]] = {}
-        self._tried: dict[Kind, tuple[str, float]] = {}
+        self._attempts = Attempts()
 
     def __bool__(self) -> bool:
         """Whether any job waits for others like it."""
-        return bool(self._met) or any(count >= IN_VAIN for count, _ in self._in_vain.values())
+        return bool(self._met) or bool(self._attempts)
 
     def lift(self, ended: SlurmJob) -> None:
         """Forget those in which a job had its part: others may come under them now."""
@@ -71,10 +55,9 @@ class Quotas:
         """
         if known.in_vain:
             known.in_vain = False
-            count, _ = self._in_vain.get(kind_of(seen), (0, now))
-            self._in_vain[kind_of(seen)] = count + 1, now
-        elif self._in_vain and seen.state is JobState.RUNNING:
-            self._in_vain.pop(kind_of(seen), None)
+            self._attempts.failed(kind_of(seen, known.request), now)
+        elif self._attempts and seen.state is JobState.RUNNING:
+            self._attempts.started(kind_of(seen, known.request))
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
@@ -100,20 +83,8 @@ class Quotas:
         # What is placed already Slurm may just start.
         if seen.entered:
             return None
-        return reason if limited else self._after_others(seen, now)
-
-    def _after_others(self, seen: SlurmJob, now: float) -> Reason | None:
-        """Return why a job waits of whose kind Slurm has not started several."""
-        if not self._in_vain:
-            return None
-        for old in [k for k, (_, s) in self._in_vain.items() if not now - BELIEVED_S <= s <= now]:
-            # Those jobs are gone, or much has changed since.
-            del self._in_vain[old]
-        kind = kind_of(seen)
-        if self._in_vain.get(kind, (0, now))[0] < IN_VAIN:
-            return None
-        job, since_s = self._tried.get(kind, ("", -math.inf))
-        if not since_s <= now < since_s + QUOTA_S:
-            job = seen.id
-            self._tried[kind] = job, now
-        return None if job == seen.id else _LIKE_IT
+        if limited or not self._attempts:
+            return reason if limited else None
+        self._attempts.forget(now)
+        tried = self._attempts.may_try(kind_of(seen, known.request), seen.id, now)
+        return None if tried else _LIKE_IT

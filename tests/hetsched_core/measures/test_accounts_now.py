@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.measures.standing import Standing, standings
+from hetsched_core.measures.accounts_now import AccountNow, accounts_now
 from hetsched_core.types import JobView, Reason, ReasonCode, Snapshot
 from hetsched_core.types.site import ShareTree, Site
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
@@ -18,9 +18,9 @@ CLUSTER = cluster_of(n0=("a100", 8), n1=("a100", 8))
 TREE = ShareTree({("a", ""): 3, ("b", ""): 1, ("a", "ann"): 1, ("a", "abe"): 2})
 
 
-def at(snapshot: Snapshot, tree: ShareTree | None = TREE, **used: float) -> tuple[Standing, ...]:
+def at(snapshot: Snapshot, tree: ShareTree | None = TREE, **used: float) -> tuple[AccountNow, ...]:
     amounts = {(name[0], name): part for name, part in used.items()}
-    return standings(replace(snapshot, site=Site(tree, Map(amounts))))
+    return accounts_now(replace(snapshot, site=Site(tree, Map(amounts))))
 
 
 def of(user: str, job: JobView) -> JobView:
@@ -28,7 +28,7 @@ def of(user: str, job: JobView) -> JobView:
     return replace(job, job=replace(job.job, account=user[0], user=user))
 
 
-def one(found: tuple[Standing, ...], account: str, user: str = "") -> Standing:
+def one(found: tuple[AccountNow, ...], account: str, user: str = "") -> AccountNow:
     (row,) = (row for row in found if (row.account, row.user) == (account, user))
     return row
 
@@ -79,11 +79,11 @@ def test_use_is_told_where_slurm_counts_it() -> None:
     assert one(found, "b").used == pytest.approx(0.75)
     assert one(found, "a", "ann").used == pytest.approx(0.5)
     assert {row.used for row in at(BOTH_WANT_ALL, None)} == {None}
-    assert {row.used for row in standings(BOTH_WANT_ALL)} == {None}
+    assert {row.used for row in accounts_now(BOTH_WANT_ALL)} == {None}
 
 
 def test_without_jobs_there_is_nobody() -> None:
-    assert standings(snapshot_of(CLUSTER, [])) == ()
+    assert accounts_now(snapshot_of(CLUSTER, [])) == ()
 
 
 @given(

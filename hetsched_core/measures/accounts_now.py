@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccountNow:
     """An account with all that is in it, or a user of one.
 
     Attributes:
@@ -45,7 +45,7 @@ class Standing:
     waiting: int
 
 
-def standings(snapshot: Snapshot) -> tuple[Standing, ...]:
+def accounts_now(snapshot: Snapshot) -> tuple[AccountNow, ...]:
     """Return all accounts that have jobs, or hold one that has, then all users; most GPUs first.
 
     A job that is kept back by something else than want of GPUs asks for none.
@@ -64,8 +64,8 @@ def standings(snapshot: Snapshot) -> tuple[Standing, ...]:
     running = _summed(user_of, (held > 0).astype(np.int64), users)
     waiting = _summed(user_of, (held == 0).astype(np.int64), users)
 
-    def row(each: Association, inside: Sequence[int]) -> Standing:
-        return Standing(
+    def row(each: Association, inside: Sequence[int]) -> AccountNow:
+        return AccountNow(
             *each,
             shares=tree.shares.get(each, 1),
             used=used.get(each),
