@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hetsched_core.errors import InputError
 from hetsched_core.forecast import (
     LEAST_DRAWS,
     Calibration,
@@ -28,6 +27,7 @@ from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import StoredRange
 from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
+from slurm_plugin.api.turns import Turns
 
 MOST_S = 8.0
 """How long futures are drawn at a time, seconds, the daemon's cycles between not counted."""
@@ -49,6 +49,9 @@ REST = 5.0
 LEAST_REST_S = 2.0
 _PATIENCE_S = 14.0
 """How long a question waits for its turn; with the longest drawing, less than its client waits."""
+
+_DAEMON = "the daemon itself"
+"""Whose turn it is where nobody has asked."""
 
 _FRESH_S = 5.0
 """For so long a range is told again in which the present lies."""
@@ -93,7 +96,7 @@ class Forecasts:
     def __init__(self, stopwatch: Callable[[], float]) -> None:
         """Begin with nothing; `stopwatch` tells seconds."""
         self._stopwatch = stopwatch
-        self._one_at_a_time = threading.Lock()
+        self._turns = Turns()
         self._state = threading.Lock()
         self._known: Known | None = None
         self._waiting: dict[str, StartRange] = {}
@@ -162,17 +165,18 @@ class Forecasts:
             given = tuple(self._judged)
         return range_accuracy(given)
 
-    def when(self, job: str) -> StartRange | TooFew | None:
+    def when(self, job: str, user: str) -> StartRange | TooFew | None:
         """Return a range for a waiting job, or why there is none; None where it may not start.
 
         It may take some seconds. Within a plan the answer stays the same until it begins to pass.
+        `user` is the one that asks.
         """
         known = self._known
         if known is None or job not in known.jobs:
             return None
         if (found := self._told_of(job)) is not None:
             return found
-        with self._turn():
+        with self._turns.turn(user, _PATIENCE_S):
             # It may have been given meanwhile.
             if (found := self._told_of(job)) is not None:
                 return found
@@ -200,7 +204,7 @@ class Forecasts:
             new = [v.id for v in known.snapshot.by_submission() if self._is_new(known, v)]
             if new:
                 try:
-                    with self._turn():
+                    with self._turns.turn(_DAEMON, _PATIENCE_S):
                         given, _ = self._give(known, new[:most])
                 except Exception:
                     # A policy may fail in a future that never comes; who asks is told of it.
@@ -228,20 +232,6 @@ class Forecasts:
             and view.id in known.jobs
             and known.jobs[view.id][0] not in self._waiting
         )
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait until nothing else is drawn.
-
-        Raises:
-            InputError: that takes too long.
-        """
-        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
-            raise InputError("the daemon has too many questions at once; ask again")
-        try:
-            yield
-        finally:
-            self._one_at_a_time.release()
 
     def _give(self, known: Known, jobs: list[str]) -> tuple[dict[str, StartRange], TooFew | None]:
         starts, too_few = self._starts(known, jobs)

@@ -97,7 +97,7 @@ class StoreAnswers:
         elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
             why = str(seen_by(published, peer, entry.reason))
         else:
-            found = self._forecasts.when(job)
+            found = self._forecasts.when(job, peer.user)
             if not isinstance(found, StartRange):
                 why = str(found or "nothing is known of it yet; ask again")
             elif found.drawn_low_s >= found.at_s + HORIZON_S:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +17,7 @@ from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, answer, job_asked
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
+from slurm_plugin.api.turns import Turns
 from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 
@@ -59,9 +58,7 @@ class Publisher:
         self._up_since_s = now
         self._published: CycleView | None = None
         self._readings = Readings()
-        self._one_at_a_time = threading.Lock()
-        # Of each user's questions one at a time, so that nobody waits for all of another's.
-        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.turns = Turns()
         self._page_lock = threading.Lock()
         self._page_of: tuple[CycleView, dict[str, Any]] | None = None
         self._past = past or Nothing()
@@ -155,8 +152,7 @@ class Publisher:
         if request.get("ask") not in ("why", "explain"):
             return answer(published, request, peer)
         # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
-        until_s = time.monotonic() + _PATIENCE_S
-        with _held(self._turns[peer.user], until_s), _held(self._one_at_a_time, until_s):
+        with self.turns.turn(peer.user, _PATIENCE_S):
             return answer(published, request, peer)
 
     def _page(self, published: CycleView) -> dict[str, Any]:
@@ -174,18 +170,3 @@ class Publisher:
                     },
                 )
             return self._page_of[1]
-
-
-@contextmanager
-def _held(lock: threading.Lock, until_s: float) -> Iterator[None]:
-    """Hold a lock that may be waited for until then, on the monotonic clock.
-
-    Raises:
-        InputError: others have held it for so long.
-    """
-    if not lock.acquire(timeout=max(0.0, until_s - time.monotonic())):
-        raise InputError("the daemon has too many questions at once; ask again")
-    try:
-        yield
-    finally:
-        lock.release()

@@ -59,7 +59,7 @@ def test_one_job_that_waits_long_in_short_rounds_gets_a_range_in_time() -> None:
     slow, known = asked_for()
     forecasts = Forecasts(slow.stopwatch)
     forecasts.look(known)
-    found = forecasts.when("waits")
+    found = forecasts.when("waits", "ann")
     assert isinstance(found, StartRange), str(found)
     assert found.starts >= 10
     assert known.snapshot.now <= found.low_s < found.drawn_low_s < found.drawn_high_s
@@ -69,11 +69,11 @@ def test_a_range_that_has_begun_to_pass_is_given_anew_though_the_plan_is_the_sam
     slow, known = asked_for()
     forecasts = Forecasts(slow.stopwatch)
     forecasts.look(known)
-    first = forecasts.when("waits")
+    first = forecasts.when("waits", "ann")
     assert isinstance(first, StartRange)
     for at_s, new in ((first.low_s - 10.0, False), (first.low_s + 10.0, True)):
         forecasts.look(replace(known, snapshot=replace(known.snapshot, now=at_s)))
-        again = forecasts.when("waits")
+        again = forecasts.when("waits", "ann")
         assert isinstance(again, StartRange)
         assert (again.at_s == at_s) is new
 
@@ -82,7 +82,7 @@ def test_what_a_job_that_comes_is_given_is_not_drawn_again_for_a_question_meanwh
     slow, known = asked_for()
     forecasts = Forecasts(slow.stopwatch)
     forecasts.look(known)
-    asks = threading.Thread(target=forecasts.when, args=("waits",))
+    asks = threading.Thread(target=forecasts.when, args=("waits", "ann"))
     began = slow.began = threading.Event()
     slow.go_on = threading.Event()
     draws = threading.Thread(target=forecasts.serve)

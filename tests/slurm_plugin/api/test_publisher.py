@@ -79,28 +79,28 @@ def test_one_user_s_many_whys_are_answered_one_by_one_and_others_between_them() 
     publisher = Publisher(CONFIGURATION, 50.0)
     publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
     order: list[str] = []
-    begun = threading.Event()
-
-    class Slow(dict[str, object]):
-        def get(self, key: str, default: object = None) -> object:
-            if key == "job":
-                begun.set()
-                time.sleep(0.1)
-            return super().get(key, default)
+    all_have_come = threading.Event()
 
     def asks(user: str) -> None:
-        with suppress(InputError):
-            publisher.answer(Slow(ask="why", job="none"), Peer(user, admin=False))
-        order.append(user)
+        class Noted(dict[str, object]):
+            def get(self, key: str, default: object = None) -> object:
+                if key == "job":
+                    assert all_have_come.wait(60)
+                    order.append(user)
+                return super().get(key, default)
 
-    flood = [threading.Thread(target=asks, args=("eve",)) for _ in range(16)]
-    for thread in flood:
+        with suppress(InputError):
+            publisher.answer(Noted(ask="why", job="none"), Peer(user, admin=False))
+
+    threads = [threading.Thread(target=asks, args=(u,)) for u in ("eve", "eve", "eve", "ann")]
+    for there, thread in enumerate(threads, 1):
         thread.start()
-    assert begun.wait(60)
-    asks("ann")
-    for thread in flood:
-        thread.join(60)
-    assert order.index("ann") <= 2
+        while len(publisher.turns) < there:
+            time.sleep(0.001)
+    all_have_come.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["eve", "ann", "eve", "eve"]
 
 
 def test_the_plans_time_is_that_of_the_decision() -> None:
