@@ -100,7 +100,8 @@ def limits_hold(trial: Trial) -> Iterator[str]:
 def tiers_stop(trial: Trial) -> Iterator[str]:
     """What is of a higher tier has the GPUs of lower ones that can be stopped, at once.
 
-    A policy of copies gives them at its next round.
+    A policy of copies gives them at its next round. Under the others the lower ones are such that
+    are stopped for nothing else.
     """
     if not _judged(trial) or trial.scenario.seed:
         return
@@ -110,11 +111,15 @@ def tiers_stop(trial: Trial) -> Iterator[str]:
         replace(each, job=replace(each.job, id=f"burst{at}", submit_s=burst_s, tier=1))
         for at, each in enumerate(crowd.submissions[:3])
     )
-    log = run_trial(trial.policy, replace(crowd, submissions=(*crowd.submissions, *burst))).log
+    copies = trial.scenario.model is ExecutionModel.COPIES
+    lower = tuple(
+        replace(each, job=replace(each.job, preemptible=copies, gives_way=True))
+        for each in crowd.submissions
+    )
+    log = run_trial(trial.policy, replace(crowd, submissions=(*lower, *burst))).log
     if log is None:
         yield "the run did not come to its end"
         return
-    copies = trial.scenario.model is ExecutionModel.COPIES
     within_s = _GRACE_S + (_ROUND_S if copies else 0.0)
     for job in log.jobs:
         if job.job.tier and (job.first_start_s or float("inf")) > burst_s + within_s:

@@ -2,7 +2,7 @@
 
 Policies serve higher tiers first and stop jobs by their own lights. What a site says of tiers goes
 further, and is the same under each of them: jobs of a lower tier that a plan starts, or that run
-and can be stopped, make room.
+and can be stopped, make room; among them those that are stopped for nothing else.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Room:
             other
             for name, place in self._placed.items()
             if (other := self._snapshot.jobs[name]).job.tier < view.job.tier
-            and (other.job.preemptible or other.configuration is None)
+            and (_can_stop(other) or other.configuration is None)
             and cluster.mask(frozenset(node for node, _ in place)) & mine
         ]
 
@@ -151,4 +151,8 @@ class _Room:
 
     def _stays_in_the_way(self, other: JobView, view: JobView) -> bool:
         """Whether a job would start that could not be stopped for the other later."""
-        return other.configuration is None and not other.job.preemptible
+        return other.configuration is None and not _can_stop(other)
+
+
+def _can_stop(view: JobView) -> bool:
+    return view.job.preemptible or view.job.gives_way

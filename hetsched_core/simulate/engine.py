@@ -463,7 +463,13 @@ class Simulation:
                             ended = RunEnd.BUDGET
                         own_work = action.key.purpose is Purpose.RUN
                         active.preemptions += own_work and ended is RunEnd.PREEMPTED
-                        freed |= world.drain(active, run_id, ended)
+                        job = active.job
+                        if own_work and job.gives_way and not job.preemptible:
+                            # It saves nothing, and so needs no time for that.
+                            world.fail(active, run_id, ended)
+                            freed = True
+                        else:
+                            freed |= world.drain(active, run_id, ended)
                     case Grant(_, budget):
                         world.grant(active, run_id, budget)
                     case Start(_, placement, True):

@@ -118,17 +118,26 @@ class AccountTable(Limits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosTable(AccountLimits):
-    """A QOS; of two jobs of partitions of one tier that of the higher priority goes first."""
+    """A QOS; of two jobs of partitions of one tier that of the higher priority goes first.
+
+    With `gives_way` its jobs are stopped for what goes before them, even if they cannot save what
+    they have done.
+    """
 
     name: _Name
     priority: Annotated[int, count(0)] = 0
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRules(AccountLimits):
-    """What a partition says of its jobs, beside its nodes. Slurm's tier is 1 where none is set."""
+    """What a partition says of its jobs, beside its nodes; `gives_way` as in `QosTable`.
+
+    Slurm's tier is 1 where none is set.
+    """
 
     tier: Annotated[int, count(0)] = 1
+    gives_way: bool = False
 
 
 _DEFAULTS = SiteSettings()
@@ -241,4 +250,6 @@ def _lines(table: Any, quote: Callable[[str], str], *left_out: str) -> Iterator[
 
 def _value(value: object, quote: Callable[[str], str]) -> str:
     # None is left out where it stands for no limit: here it is shares.
+    if isinstance(value, bool):
+        return str(value).lower()
     return repr(value) if isinstance(value, int | float) else quote(str(value or PARENT))

@@ -51,7 +51,12 @@ def under_site(workload: Workload, file: ClusterFile) -> tuple[Workload, SiteSet
         if scope := rules.never(job, word):
             rejected.append(RejectedJob(job.id, f"{scope} has a limit below what it asks for"))
             continue
-        job = replace(job, tier=ranks[_rank(word, job)], limits=word.limits)
+        job = replace(
+            job,
+            tier=ranks[_rank(word, job)],
+            limits=word.limits,
+            gives_way=job.gives_way or word.gives_way,
+        )
         submissions.append(replace(submission, job=job))
     found = replace(
         workload,
@@ -76,6 +81,7 @@ class _Word(NamedTuple):
     tier: int
     priority: int
     limits: tuple[str, ...]
+    gives_way: bool
 
 
 class _Bound(NamedTuple):
@@ -153,6 +159,7 @@ class _Rules:
             max(partition.tier for partition in partitions),
             qos.priority,
             self._sets.setdefault(limits, limits),
+            qos.gives_way or all(partition.gives_way for partition in partitions),
         )
 
     def _limits(self, job: Job, qos: QosTable) -> Iterator[str]:

@@ -293,6 +293,7 @@ def _read_qos(rows: Iterable[_Row], source: str, notes: dict[str, None]) -> tupl
         found[name] = QosTable(
             name=name,
             priority=row.number("priority") or 0,
+            gives_way=row.text("preemptmode").casefold() == "requeue",
             max_gpus=row.gpus("grptres", of, notes),
             max_jobs=row.number("grpjobs"),
             max_gpus_per_user=row.gpus(_named(row, "maxtrespu", "maxtresperuser"), of, notes),

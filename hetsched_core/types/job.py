@@ -62,7 +62,9 @@ class Job:
     are closed to it now, for a window that is ahead or has begun: it neither starts nor stays
     there. Whoever shows it to a policy says so (`closed_to`), and no user.
 
-    Jobs of a higher `tier` go strictly before those of a lower one. `limits` names those of the
+    Jobs of a higher `tier` go strictly before those of a lower one. One that `gives_way` may be
+    stopped for them though it is not `preemptible`: what it has done may be lost.
+    `limits` names those of the
     site's limits that it comes under, the same object for all jobs that come under the same ones.
     `deadline_s` is when its user wants it to have ended.
     """
@@ -97,6 +99,7 @@ class Job:
     limits: tuple[str, ...] = ()
     qos: str = ""
     deadline_s: float | None = None
+    gives_way: bool = False
 
     @property
     def eligible_from_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
@@ -22,12 +22,17 @@ class SlurmShares:
         used: user -> its use, decayed, in what the site bills.
         partitions: partition -> its PriorityTier.
         qos: QOS -> its priority; empty where that has no weight.
+        requeued_partitions: those whose jobs Slurm would requeue for others
+            (`preempt/partition_prio`).
+        requeued_qos: the QOS whose jobs it would requeue for others (`preempt/qos`).
     """
 
     tree: ShareTree | None = None
     used: Map[Association, float] = field(default_factory=Map)
     partitions: Mapping[str, int] = field(default_factory=dict)
     qos: Mapping[str, int] = field(default_factory=dict)
+    requeued_partitions: frozenset[str] = frozenset()
+    requeued_qos: frozenset[str] = frozenset()
 
     @property
     def ranks(self) -> bool:
@@ -41,7 +46,11 @@ class SlurmShares:
 
     def ranks_as(self, other: SlurmShares) -> bool:
         """Whether jobs are of the same tiers as by another."""
-        return (self.partitions, self.qos) == (other.partitions, other.qos)
+        return replace(self, tree=None, used=Map()) == replace(other, tree=None, used=Map())
+
+    def gives_way(self, partition: str, qos: str) -> bool:
+        """Whether the site's preemption requeues a job of theirs for one that goes before it."""
+        return partition in self.requeued_partitions or qos in self.requeued_qos
 
     def tier(self, partition: str, qos: str) -> int:
         """Return the tier of a job: from 0, a higher one goes first.
@@ -65,14 +74,21 @@ def read_shares(configuration: str) -> SlurmShares | None:
         if weighs(configuration, "FairShare"):
             asked = "--format=Account,User,RawShares,RawUsage"
             tree, used = parse_shares(told_by("sshare", "--all", "-P", "--noheader", asked))
-        qos = {}
+        qos: dict[str, int] = {}
+        requeued: frozenset[str] = frozenset()
         if weighs(configuration, "QOS"):
-            told = told_by("sacctmgr", "-nP", "show", "qos", "format=Name,Priority")
-            qos = {
-                name: int(first) for name, first in (line.split("|") for line in told.splitlines())
-            }
-        tiers = parse_tiers(told_by("scontrol", "show", "partitions", "--oneliner"))
-        return SlurmShares(tree, used, tiers, qos)
+            asked = "format=Name,Priority,Preempt,PreemptMode"
+            told = told_by("sacctmgr", "-nP", "show", "qos", asked)
+            qos, requeued = parse_qos(told, configuration)
+        partitions = told_by("scontrol", "show", "partitions", "--oneliner")
+        return SlurmShares(
+            tree,
+            used,
+            parse_tiers(partitions),
+            qos,
+            parse_requeued(partitions, configuration),
+            requeued,
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
@@ -86,6 +102,47 @@ def parse_tiers(partitions: str) -> dict[str, int]:
     """Return the PriorityTier of each partition, from `scontrol show partitions --oneliner`."""
     found = re.findall(r"PartitionName=(\S+).* PriorityTier=(\d+)", partitions)
     return {name: int(tier) for name, tier in found}
+
+
+def parse_requeued(partitions: str, configuration: str) -> frozenset[str]:
+    """Return the partitions whose jobs are requeued for those of partitions of a higher tier.
+
+    Args:
+        partitions: what `scontrol show partitions --oneliner` prints.
+        configuration: what `scontrol show config` prints.
+    """
+    if setting_of(configuration, "PreemptType") != "preempt/partition_prio":
+        return frozenset()
+    found = re.findall(r"PartitionName=(\S+).* PreemptMode=(\S+)", partitions)
+    return frozenset(name for name, mode in found if _requeues(mode))
+
+
+def parse_qos(text: str, configuration: str) -> tuple[dict[str, int], frozenset[str]]:
+    """Return the priorities of all QOS, and those whose jobs are requeued for jobs of others.
+
+    Args:
+        text: what `sacctmgr -nP show qos format=Name,Priority,Preempt,PreemptMode` prints.
+        configuration: what `scontrol show config` prints.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    rows = [tuple(line.split("|")) for line in text.splitlines()]
+    priorities = {name: int(first) for name, first, _, _ in rows}
+    if setting_of(configuration, "PreemptType") != "preempt/qos":
+        return priorities, frozenset()
+    mode_of_all = setting_of(configuration, "PreemptMode")
+    stopped = {name for _, _, preempts, _ in rows for name in preempts.split(",")}
+    return priorities, frozenset(
+        name
+        for name, _, _, mode in rows
+        if name in stopped and _requeues(mode_of_all if mode == "cluster" else mode)
+    )
+
+
+def _requeues(mode: str) -> bool:
+    # It may stand beside others, as in GANG,REQUEUE.
+    return "REQUEUE" in mode.upper().split(",")
 
 
 def parse_shares(text: str) -> tuple[ShareTree, Map[Association, float]]:

@@ -170,7 +170,8 @@ class SlurmJob:
         over: whether it will not be queued again, while it is COMPLETING.
         partitions: all that it may run in, in its user's order.
         reservation: the one that it is in, "" for none.
-        batch: whether it has a script; `salloc` and `srun` have none, and cannot be queued again.
+        batch: whether it has a script; `salloc` and `srun` have none.
+        requeues: whether it can be queued again: it has a script, and no `--no-requeue`.
         constraint: its features as its user wrote them; see `slurm_plugin.backend.features`.
         excluded: the nodes that it must not run on, sorted.
         resources: how it asks for nodes, tasks and GPUs; no field is None.
@@ -219,6 +220,7 @@ class SlurmJob:
     partitions: tuple[str, ...] = ()
     reservation: str = ""
     batch: bool = True
+    requeues: bool = True
     constraint: str = ""
     excluded: tuple[str, ...] = ()
     resources: Resources = Resources((1, 0), 1, "", "", "", "")

@@ -461,6 +461,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         partitions=tuple(row.get("partition", "").split(",")),
         reservation=row.get("resv_name", ""),
         batch=bool(row.get("batch_flag", True)),
+        requeues=bool(row.get("batch_flag", True) and row.get("requeue", True)),
         constraint=row.get("features", ""),
         excluded=node_names(row.get("excluded_nodes")),
         resources=Resources(

@@ -96,7 +96,14 @@ _shown = attrgetter(
     *("account", "admin_comment", "allocated_nodes", "array_id", "array_task_id"),
     *("array_tasks_parallel", "array_tasks_waiting", "cpus", "cpus_per_task"),
     *("eligible_time", "end_time", "excluded_nodes"),
-    *("heterogeneous_id", "is_batch_job", "max_nodes", "memory_per_cpu", "memory_per_node"),
+    *(
+        "heterogeneous_id",
+        "is_batch_job",
+        "is_requeueable",
+        "max_nodes",
+        "memory_per_cpu",
+        "memory_per_node",
+    ),
     *("min_cpus_per_node", "ntasks", "ntasks_per_node", "num_nodes", "partition", "priority"),
     *("qos", "requeue_count", "required_nodes", "reservation", "resource_sharing", "start_time"),
     *("state", "state_reason", "submit_time", "time_limit"),
@@ -421,6 +428,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         partitions=_partitions(job.partition or ""),
         reservation=_same(job.reservation or ""),
         batch=bool(job.is_batch_job),
+        requeues=bool(job.is_batch_job and job.is_requeueable),
         constraint=_same(",".join(job.constraints or ())),
         excluded=node_names(job.excluded_nodes),
         resources=_request(

@@ -52,7 +52,9 @@ def changes_for(
         if isinstance(action, Stop):
             stopped.add(known.slurm.id)
         match action:
-            case Stop() if known.slurm.state is JobState.RUNNING and known.job.preemptible:
+            case Stop() if known.slurm.state is JobState.RUNNING and (
+                known.job.preemptible or known.job.gives_way
+            ):
                 if change := _stop(known, settings, now):
                     changes.append(change)
             case Start(_, placement, True) if (
@@ -163,7 +165,7 @@ def _stop(known: ManagedJob, settings: DaemonSettings, now: float) -> Change | N
     """
     job = stopped_as(known.slurm)
     warning = warning_for(known.request.mark, known.slurm.submit_line, settings)
-    if warning is None:
+    if warning is None or not known.job.preemptible:
         return Requeue(job)
     if known.warned_s is None:
         return Signal(job, warning.signal, warning.to)

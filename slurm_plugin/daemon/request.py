@@ -337,7 +337,7 @@ def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: 
         most_nodes=1 if own.most_nodes == 1 else None,
         cpus_per_gpu=cpus,
         memory_mb_per_gpu=memory_mb,
-        movable=options.movable and seen.batch,
+        movable=options.movable and seen.requeues,
         why_not=_why_not(seen),
     )
 

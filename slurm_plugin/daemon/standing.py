@@ -11,6 +11,8 @@ from hetsched_core.types.site import Association, Limit, Site
 from slurm_plugin.backend import SlurmJob, SlurmSite
 from slurm_plugin.backend.shares import SlurmShares
 
+_NOTHING = SlurmShares()
+
 
 class Standing:
     """What Slurm's accounting says of our jobs, as it was read last."""
@@ -27,7 +29,7 @@ class Standing:
         """What policies are told; None where the site makes no difference between jobs."""
         shares = self._shares
         if self._site is None and (self._limits or (shares and shares.ranks)):
-            told = shares or SlurmShares()
+            told = shares or _NOTHING
             # Slurm does not tell how much the cluster could have given: it was busy, say.
             whole = sum(told.used.values()) or 1.0
             used: Map[Association, float] = Map(
@@ -54,11 +56,16 @@ class Standing:
         return not self._shares.ranks_as(before)
 
     def of(self, job: Job, seen: SlurmJob, site: SlurmSite | None) -> Job:
-        """Return a job with its tier and its limits."""
+        """Return a job with its tier and its limits; it gives way if it can and is told to."""
         limits = site.limits.over_several(seen) if site and site.limits else {}
         if not limits.keys() <= self._limits.keys():
             self._limits |= limits
             self._site = None
         names = tuple(limits)
-        tier = self._shares.tier(seen.partition, seen.qos) if self._shares else 0
-        return replace(job, tier=tier, limits=self._names.setdefault(names, names))
+        shares = self._shares or _NOTHING
+        return replace(
+            job,
+            tier=shares.tier(seen.partition, seen.qos),
+            gives_way=job.gives_way and shares.gives_way(seen.partition, seen.qos),
+            limits=self._names.setdefault(names, names),
+        )

@@ -59,7 +59,7 @@ from slurm_plugin.daemon.copies import (
     left_of,
     startable,
 )
-from slurm_plugin.daemon.cpu_jobs import CpuJob
+from slurm_plugin.daemon.cpu_jobs import CpuJob, has_place
 from slurm_plugin.daemon.feasible import feasible_request, with_whole_nodes
 from slurm_plugin.daemon.gangs import (
     element_id,
@@ -298,6 +298,18 @@ class LiveWorld:
         for known in self.managed.values():
             yield from known.copies.values() or (known,)
             yield from known.surplus.values()
+
+    def hopeful(self) -> Iterator[ManagedJob]:
+        """Yield what waits, is not held, and could start if nothing else were there."""
+        shut = frozenset(name for name, view in self.nodes.items() if not view.open)
+        cluster, speeds = self.cluster, self.speeds
+        if cluster is None or speeds is None:
+            return
+        for known in self.managed.values():
+            if not (known.runs or known.refused or known.slurm.held) and has_place(
+                known.job, cluster, speeds, self.shapes, shut
+            ):
+                yield known
 
     def unit(self, changed: str) -> ManagedJob | None:
         """Return the job, or the element of a job of copies, that was changed under an id."""
@@ -673,7 +685,11 @@ class LiveWorld:
         edited = seen is not was and editable(seen) != editable(was)
         reread = edited or seen.id not in self.jobs
         if reread:
+            asked = known.whole
             self._reread(known, seen, was)
+            if seen.state is JobState.PENDING and known.whole != asked:
+                # It may start now where it could not, or goes before others that it was behind.
+                self.triggers.add(Trigger.ARRIVAL)
         held, could = known.runs, startable(known)
         if seen.copies:
             known.settle(now, cluster)
@@ -825,6 +841,7 @@ class LiveWorld:
             gpu_types=wishes.gpu_types,
             profile=profile,
             preemptible=movable and stoppable,
+            gives_way=seen.requeues and stoppable,
             time_limit_s=request.own.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),

@@ -72,6 +72,15 @@ def test_what_cannot_be_stopped_stays_and_so_does_an_equal() -> None:
     assert outrank(snapshot, plan) is plan
 
 
+def test_what_gives_way_is_stopped_for_a_higher_tier_though_for_nothing_else() -> None:
+    fixed = runs("fixed", n0=4, n1=4, preemptible=False)
+    gives = replace(fixed, job=replace(fixed.job, gives_way=True))
+    snapshot, plan = asked(gives, wants("up", 8))
+    assert where(outrank(snapshot, plan)) == {"up": "n0:4+n1:4"}
+    snapshot, plan = asked(gives, wants("equal", 8, tier=0))
+    assert outrank(snapshot, plan) is plan
+
+
 def test_a_job_that_could_not_be_stopped_does_not_start_in_the_way_of_a_higher_tier() -> None:
     snapshot, plan = asked(
         runs("fixed", n0=4, preemptible=False),

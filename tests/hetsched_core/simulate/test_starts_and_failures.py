@@ -134,6 +134,14 @@ def test_a_stopped_run_keeps_its_gpus_for_the_grace_time_and_makes_no_progress()
     assert record(log, "k").wait_s == 55.0
 
 
+def test_what_gives_way_saves_nothing_and_leaves_at_once() -> None:
+    steps = {0.0: A, 40.0: {}, 60.0: A}
+    low = submission("j", 100.0, preemptible=False, gives_way=True)
+    log = run([low], timetable(steps), grace_s=15.0, checkpoint_s=30.0)
+    assert held(log) == [("a:1", 0.0, 40.0), ("a:1", 60.0, 140.0)]
+    assert productive(log) == [(30.0, 30.0, STOPPED), (70.0, 70.0, DONE)]
+
+
 def test_a_slower_configuration_slows_the_job_down() -> None:
     steps = {0.0: {"j": placed(a=2)}, 10.0: {"j": placed(a=1, b=1)}}
     log = run([submission("j", 60.0, (2,))], timetable(steps), several_nodes=0.5)

@@ -141,7 +141,13 @@ SITES = st.builds(
         unique_by=lambda account: account.name,
     ).map(lambda found: tuple(each for each in found if each.name != "root")),
     st.lists(
-        st.builds(QosTable, name=NAMES, priority=st.integers(0, 9), **ACCOUNT_LIMITS),
+        st.builds(
+            QosTable,
+            name=NAMES,
+            priority=st.integers(0, 9),
+            gives_way=st.booleans(),
+            **ACCOUNT_LIMITS,
+        ),
         max_size=3,
         unique_by=lambda qos: qos.name,
     ).map(tuple),

@@ -58,6 +58,31 @@ def test_where_nothing_is_said_of_these_jobs_nothing_changes(site: str) -> None:
     assert settings is None
 
 
+def test_a_job_gives_way_where_its_qos_all_its_partitions_or_it_itself_says_so() -> None:
+    site = """
+[[partitions]]
+name = "low"
+nodes = "n1"
+gives_way = true
+[[partitions]]
+name = "gpu"
+nodes = "n1"
+tier = 2
+[[qos]]
+name = "scavenger"
+gives_way = true
+"""
+    jobs = [
+        job("a", partition="low"),
+        job("b", partition="low,gpu"),
+        job("c"),
+        job("d", qos="scavenger"),
+        job("e", gives_way=True),
+    ]
+    workload, _ = under(site, *jobs)
+    assert [one.job.id for one in workload.submissions if one.job.gives_way] == ["a", "d", "e"]
+
+
 def test_tiers_are_of_the_partition_then_of_the_qos_then_the_jobs_own_without_gaps() -> None:
     qos = '[[qos]]\nname = "high"\npriority = 1000\n[[qos]]\nname = "normal"\n'
     jobs = [

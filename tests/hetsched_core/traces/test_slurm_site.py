@@ -39,12 +39,12 @@ ACCOUNTS = (
     AccountTable(name="biology", max_jobs=40),
 )
 QOS = """\
-Name|Priority|GraceTime|Preempt|Flags|UsageFactor|GrpTRES|GrpJobs|MaxTRESPU|MaxJobsPU|MaxTRESPA|MaxJobsPA|MinTRES
-normal|0|00:00:00|||1.000000|||gres/gpu=8,cpu=64||||
-high|1000|00:00:00||DenyOnLimit|1.000000|gres/gpu=32|50||5|gres/gpu=16|20|
+Name|Priority|GraceTime|Preempt|PreemptMode|Flags|UsageFactor|GrpTRES|GrpJobs|MaxTRESPU|MaxJobsPU|MaxTRESPA|MaxJobsPA|MinTRES
+normal|0|00:00:00||requeue||1.000000|||gres/gpu=8,cpu=64||||
+high|1000|00:00:00|normal|cluster|DenyOnLimit|1.000000|gres/gpu=32|50||5|gres/gpu=16|20|
 """
 QOS_TABLES = (
-    QosTable(name="normal", max_gpus_per_user=8),
+    QosTable(name="normal", gives_way=True, max_gpus_per_user=8),
     QosTable(
         name="high",
         priority=1000,

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.site import level_fairshare
-from slurm_plugin.backend.shares import SlurmShares, parse_shares, parse_tiers, weighs
+from slurm_plugin.backend.shares import (
+    SlurmShares,
+    parse_qos,
+    parse_requeued,
+    parse_shares,
+    parse_tiers,
+    weighs,
+)
 
 # What sshare of Slurm 26.05 prints.
 SSHARE = """\
@@ -62,3 +69,33 @@ def test_a_factor_counts_where_it_has_a_weight() -> None:
     assert weighs(configuration, "FairShare")
     assert not weighs(configuration, "QOS")
     assert not weighs(configuration, "Age")
+
+
+QOS = "normal|0||cluster\nhigh|9|normal,scav,lost|cluster\nscav|0||requeue\nlost|0||cancel\n"
+PARTITIONS = """\
+PartitionName=gpu Nodes=n[0-5] PreemptMode=REQUEUE PriorityTier=1 X=Y
+PartitionName=rest Nodes=n[0-5] PreemptMode=GANG,REQUEUE PriorityTier=1 X=Y
+PartitionName=own Nodes=n[0-5] PreemptMode=OFF PriorityTier=1 X=Y
+"""
+
+
+@pytest.mark.parametrize(
+    ("preempts", "mode", "partitions", "qos"),
+    [
+        ("(null)", "REQUEUE", set(), set()),
+        ("preempt/partition_prio", "OFF", {"gpu", "rest"}, set()),
+        ("preempt/qos", "OFF", set(), {"scav"}),
+        ("preempt/qos", "GANG,REQUEUE", set(), {"scav", "normal"}),
+    ],
+)
+def test_what_gives_way_is_what_the_site_s_preemption_requeues(
+    preempts: str, mode: str, partitions: set[str], qos: set[str]
+) -> None:
+    configuration = f"PreemptMode             = {mode}\nPreemptType             = {preempts}\n"
+    assert parse_requeued(PARTITIONS, configuration) == partitions
+    priorities, requeued = parse_qos(QOS, configuration)
+    assert (priorities["high"], requeued) == (9, qos)
+    shares = SlurmShares(requeued_partitions=frozenset(partitions), requeued_qos=requeued)
+    assert shares.gives_way("own", "scav") is ("scav" in qos)
+    assert shares.gives_way("gpu", "high") is ("gpu" in partitions)
+    assert not partitions or not shares.ranks_as(SlurmShares())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from immutables import Map
 
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import Placed, Placement, Plan, Snapshot, Waiting
-from slurm_plugin.backend import ApplyResult, JobState, Recipients, Requeue, Signal
+from slurm_plugin.backend import ApplyResult, JobState, Recipients, Requeue, Signal, SlurmSite
+from slurm_plugin.backend.shares import SlurmShares
 from tests.slurm_plugin.daemon.fake_slurm import (
     MOVABLE,
+    RIGID,
     SETTINGS,
     WAITING,
     Evict,
@@ -60,6 +62,30 @@ def test_a_job_is_stopped_for_another_only_while_it_is_not_suspended() -> None:
         assert isinstance(entries["1"], Waiting) is stopped
         assert isinstance(entries["2"], Waiting) is not stopped
         assert calls == [Requeue("1")] * stopped
+
+
+@pytest.mark.parametrize(
+    ("changed", "stopped"),
+    [
+        ({}, True),
+        ({"qos": "normal"}, False),
+        ({"requeues": False}, False),
+        ({"state": JobState.SUSPENDED}, False),
+    ],
+)
+def test_what_saves_nothing_is_stopped_where_the_site_s_preemption_requeues_it_and_not_warned(
+    changed: dict[str, Any], stopped: bool
+) -> None:
+    low = running(RIGID, "n0", since_s=950.0, gpus=4)
+    low = replace(low, **{"id": "1", "qos": "scavenger", **changed})
+    site = Site(low, nodes=USED, policy="fifo", settings=WARNED)
+    qos = {"normal": 0, "scavenger": 0, "high": 9}
+    shares = SlurmShares(qos=qos, requeued_qos=frozenset({"scavenger"}))
+    site.backend.where = SlurmSite(10.0, {"gpu": None}, shares=shares)
+    site.cycle()
+    assert site.see(low, replace(BEHIND, qos="normal"), seconds=30) == []
+    # Its QOS was changed while it waits. The fake's job runs on, and is told again.
+    assert set(site.see(low, replace(BEHIND, qos="high"), seconds=3)) == ({Requeue("1")} if stopped else set())
 
 
 def test_the_service_of_a_job_stands_still_while_it_is_suspended() -> None:
