@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from hetsched_core.placement.ways import shut_out, ways_to_fit
 from hetsched_core.throughput import match_gpu
-from hetsched_core.types import Job, Node, NodeView
+from hetsched_core.types import Cluster, Job, Node, NodeView, Shape, Speeds
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.attempts import Attempts, Kind, kind_of
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import keeps_back, of_job, partition_is_closed
 from slurm_plugin.daemon.tenants import Comers
@@ -53,13 +55,14 @@ class CpuJob(NamedTuple):
 
 @dataclass(slots=True)
 class _Room:
-    """What is left on a node: CPUs and MiB."""
+    """What is left on a node: CPUs, MiB and GPUs."""
 
     cpus: float
     memory_mb: float
+    gpus: float = 0.0
 
-    def fits(self, cpus: float, memory_mb: float) -> bool:
-        return cpus <= self.cpus and memory_mb <= self.memory_mb
+    def fits(self, cpus: float, memory_mb: float, gpus: float = 0.0) -> bool:
+        return cpus <= self.cpus and memory_mb <= self.memory_mb and gpus <= self.gpus
 
     def lacks(self, cpus: float, memory_mb: float) -> float:
         """Return what is missing as a share of what is asked for; below 0 there is more."""
@@ -69,6 +72,23 @@ class _Room:
         )
 
 
+class Kept(NamedTuple):
+    """What a job of GPUs keeps that needs more of a node than its GPUs' part.
+
+    Attributes:
+        nodes: where.
+        share: the CPUs, MiB and GPUs that it needs on each.
+        needs: what idle GPUs keep there for all others, as in `CpuCycle`.
+    """
+
+    nodes: frozenset[str] = frozenset()
+    share: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    needs: tuple[float, float] = _NOTHING
+
+
+NOTHING_KEPT = Kept()
+
+
 @dataclass(frozen=True, slots=True)
 class CpuCycle:
     """What jobs without GPUs find in one cycle.
@@ -76,9 +96,11 @@ class CpuCycle:
     Attributes:
         waiting: those that wait.
         others: all jobs as Slurm shows them; of those that run it is asked when they end.
+        movable: the ids of those that the policy may stop, so that they may end now.
         nodes: the managed nodes.
         needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
-        kept: nodes that are kept free of more of them.
+        kept: what is kept for a job of GPUs: only what ends before that could start passes there.
+        closed: nodes that none of them may enter now.
         wanted: whether a job waits for GPUs that could use those of a node.
         comers: what is on the nodes, and enters them in this cycle.
         hold: the reservation that they enter.
@@ -89,9 +111,11 @@ class CpuCycle:
 
     waiting: Collection[CpuJob]
     others: Iterable[SlurmJob]
+    movable: Collection[str]
     nodes: Mapping[str, NodeView]
     needs: tuple[float, float]
-    kept: Collection[str]
+    kept: Kept
+    closed: Collection[str]
     wanted: Callable[[str], bool]
     comers: Comers
     hold: str
@@ -150,7 +174,7 @@ class CpuJobs:
 
     def _keeps_its_place(self, job: SlurmJob, rooms: _Rooms, cycle: CpuCycle) -> bool:
         """Whether one that was placed, and has not started, stays there; what it has is taken."""
-        since_s, kind = self._placed.get(job.id, (cycle.now, ()))
+        since_s, kind = self._placed.get(job.id, (cycle.now, Kind("")))
         if _stays(job) and cycle.now - since_s > _LOOKED_AT_S:
             # It takes nothing of the node, nor would its like.
             self._limited[_peers(job)] = cycle.now + _PROBE_S
@@ -185,7 +209,9 @@ class _Rooms:
     def __init__(self, cycle: CpuCycle) -> None:
         self._cycle = cycle
         views = {
-            name: view for name, view in cycle.nodes.items() if view.open and name not in cycle.kept
+            name: view
+            for name, view in cycle.nodes.items()
+            if view.open and name not in cycle.closed
         }
         bare = {name: NodeView(view.node) for name, view in views.items()}
         # Beside what idle GPUs need, now and on an empty node; then with that.
@@ -200,6 +226,12 @@ class _Rooms:
         self._keepers: set[frozenset[str] | None] = set()
         self._before: dict[str, _Room] = {}
         self._until_s: dict[str, float] = {}
+        kept = cycle.kept
+        at_s = self._starts_at(kept.nodes, self._all_of, kept.share)
+        for name in kept.nodes & views.keys():
+            self._before[name] = _room(views[name], kept.needs)
+            self._until_s[name] = at_s
+            self._beside[name], self._empty[name] = _Room(0.0, 0.0), _Room(0.0, 0.0)
 
     def take(self, nodes: Iterable[str], share: tuple[float, float]) -> None:
         """Take a share of each of these nodes."""
@@ -279,11 +311,25 @@ class _Rooms:
         self, nodes: Iterable[str], left: Mapping[str, _Room], share: tuple[float, float]
     ) -> None:
         """Remember what is there before a job keeps it, and until when that could not start."""
-        now, others = self._cycle.now, tuple(self._cycle.others)
-        at_s = max(_room_at(left[name], share, _ends(others, name, now)) for name in nodes)
+        at_s = self._starts_at(nodes, left, share)
         for name in nodes:
             self._before.setdefault(name, replace(self._beside[name]))
             self._until_s[name] = min(self._until_s.get(name, math.inf), at_s)
+
+    def _starts_at(
+        self, nodes: Iterable[str], left: Mapping[str, _Room], share: tuple[float, ...]
+    ) -> float:
+        """Return from when on there is room for a share on each of some nodes."""
+        cycle = self._cycle
+        running = [job for job in cycle.others if job.state is JobState.RUNNING]
+        return max(
+            (
+                _room_at(left[name], share, _ends(running, name, cycle.movable, cycle.now))
+                for name in nodes
+                if name in left
+            ),
+            default=-math.inf,
+        )
 
 
 def _enter(each: CpuJob, nodes: Collection[str], cycle: CpuCycle) -> Enter:
@@ -306,8 +352,8 @@ def could_use(job: Job, node: Node) -> bool:
     return accepts and _most_gpus(job, node) > 0
 
 
-def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str]:
-    """Return the nodes kept for the first job that needs more of a node than its GPUs' part.
+def kept_for(waiting: Iterable[ManagedJob], nodes: Iterable[NodeView]) -> Kept:
+    """Return what is kept for the first job that needs more of a node than its GPUs' part.
 
     All memory beside one GPU (`--mem=0`), for example: what idle GPUs keep is too little for it,
     and on each node there would always be jobs without GPUs that came after it.
@@ -316,16 +362,51 @@ def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str
         waiting: the jobs of GPUs that may start.
         nodes: the managed nodes.
     """
+    able = sorted(waiting, key=lambda known: (known.job.submit_s, known.job.id))
     views = sorted((view for view in nodes if view.open), key=_in_use)
     cpus = min((view.node.cpus / view.node.gpus for view in views), default=math.inf)
     memory_mb = min((view.node.memory_mb / view.node.gpus for view in views), default=math.inf)
-    more = (job for job in waiting if job.cpus_per_gpu > cpus or job.memory_mb_per_gpu > memory_mb)
-    for job in sorted(more, key=lambda job: (job.submit_s, job.id)):
+    for known in able:
+        job = known.job
+        if job.cpus_per_gpu <= cpus and job.memory_mb_per_gpu <= memory_mb:
+            continue
         on = {view.node: _most_gpus(job, view.node) for view in views if could_use(job, view.node)}
         if on and all(most < node.gpus for node, most in on.items()):
             many = max(job.min_nodes, math.ceil(job.requirements.smallest / max(on.values())))
-            return frozenset(node.name for node in islice(on, many))
-    return frozenset()
+            gpus = math.ceil(job.requirements.smallest / many)
+            return Kept(
+                frozenset(node.name for node in islice(on, many)),
+                (job.cpus_per_gpu * gpus, job.memory_mb_per_gpu * gpus, gpus),
+                needs_of(other.request for other in able if other is not known),
+            )
+    return NOTHING_KEPT
+
+
+def needs_of(waiting: Iterable[Request]) -> tuple[float, float]:
+    """Return the CPUs and MiB that jobs ask for with a GPU, at the most; one CPU if none does."""
+    asked = [each for each in waiting if each.own.gpus or not each.rigid]
+    return (
+        max((each.cpus_per_gpu for each in asked), default=1),
+        max((each.memory_mb_per_gpu for each in asked), default=0),
+    )
+
+
+def has_place(
+    job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape], closed: frozenset[str]
+) -> bool:
+    """Whether a job could start if nothing else ran: it fits on nodes that are open to it.
+
+    Args:
+        job: it.
+        cluster: all nodes.
+        speeds: of its profile.
+        shapes: those that every job takes.
+        closed: nodes that take no jobs now.
+    """
+    if not ways_to_fit(job, cluster, speeds, shapes):
+        return False
+    closed |= job.closed
+    return not closed or not shut_out(replace(job, closed=closed), cluster, speeds, shapes)
 
 
 def _in_use(view: NodeView) -> float:
@@ -373,35 +454,38 @@ def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
     return _Room(
         node.cpus - view.held_cpus - view.foreign_cpus - idle * cpus,
         node.memory_mb - view.held_memory_mb - view.foreign_memory_mb - idle * memory_mb,
+        idle,
     )
 
 
-def _ends(jobs: Iterable[SlurmJob], node: str, now: float) -> list[tuple[float, float, float]]:
-    """Return when jobs on a node end at the latest, and the CPUs and MiB that they leave then."""
+def _ends(
+    running: Iterable[SlurmJob], node: str, movable: Collection[str], now: float
+) -> list[tuple[float, ...]]:
+    """Return when jobs on a node end at the latest, and the CPUs, MiB and GPUs that they leave."""
     return sorted(
-        (max(now, job.start_s + job.time_limit_s), *job.on_each)
-        for job in jobs
-        if job.state is JobState.RUNNING
-        and node in job.nodes
-        and job.start_s is not None
-        and job.time_limit_s is not None
+        (
+            now if job.id in movable else max(now, job.start_s + job.time_limit_s),
+            *job.on_each,
+            job.gpus / len(job.nodes),
+        )
+        for job in running
+        if node in job.nodes and job.start_s is not None and job.time_limit_s is not None
     )
 
 
-def _room_at(
-    room: _Room, share: tuple[float, float], ends: Iterable[tuple[float, float, float]]
-) -> float:
+def _room_at(room: _Room, share: tuple[float, ...], ends: Iterable[tuple[float, ...]]) -> float:
     """Return from when on there is room for a share; -inf, any moment, where nothing tells."""
     room, at_s = replace(room), -math.inf
-    for end_s, cpus, memory_mb in ends:
+    for end_s, *left in ends:
         if room.fits(*share):
             break
-        _take(room, -cpus, -memory_mb)
+        _take(room, *(-each for each in left))
         at_s = end_s
     return at_s if room.fits(*share) else -math.inf
 
 
-def _take(room: _Room | None, cpus: float, memory_mb: float) -> None:
+def _take(room: _Room | None, cpus: float, memory_mb: float, gpus: float = 0.0) -> None:
     if room is not None:
         room.cpus -= cpus
         room.memory_mb -= memory_mb
+        room.gpus -= gpus

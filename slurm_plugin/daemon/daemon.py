@@ -45,7 +45,14 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs, could_use, kept_for
+from slurm_plugin.daemon.cpu_jobs import (
+    BEYOND,
+    CpuCycle,
+    CpuJobs,
+    could_use,
+    kept_for,
+    needs_of,
+)
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -429,29 +436,26 @@ class Daemon:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
         # What idle GPUs keep is for those that may yet be placed there.
-        waiting = [known for known in world.managed.values() if not known.runs]
-        requests = (known.request for known in waiting)
-        asked = [each for each in requests if each.own.gpus or not each.rigid]
-        able = [known.job for known in waiting if world.without_gpus and not known.blocked]
-        kept = kept_for(able, world.nodes.values()) | alone_on(world, moves)
+        waiting = [known for known in world.hopeful() if world.without_gpus]
+        able = [known for known in waiting if not known.blocked]
         # A job that moves does not wait, and has a node to come to.
         starts = (each.placement.configuration for each in actions if isinstance(each, Start))
         soon = {name for configuration in starts for name, _ in configuration}
 
         @cache
         def wanted(name: str) -> bool:
-            return name in soon or any(could_use(job, world.nodes[name].node) for job in able)
+            return name in soon or any(
+                could_use(known.job, world.nodes[name].node) for known in able
+            )
 
-        needs = (
-            max((each.cpus_per_gpu for each in asked), default=1),
-            max((each.memory_mb_per_gpu for each in asked), default=0),
-        )
         cycle = CpuCycle(
             waiting=world.without_gpus,
             others=self._state.jobs.values() if self._state else (),
+            movable={known.slurm.id for known in world.units() if known.job.preemptible},
             nodes=world.nodes,
-            needs=needs,
-            kept=kept,
+            needs=needs_of(known.request for known in waiting),
+            kept=kept_for(able, world.nodes.values()),
+            closed=alone_on(world, moves),
             wanted=wanted,
             comers=world.comers(),
             hold=world.hold,

@@ -35,6 +35,7 @@ TWO = (node("n0"), node("n1"))
 """Nodes have 32 CPUs and four idle GPUs."""
 
 
+FULL = replace(node("n1", used=4), cpus_used=32)
 TWO_NODES = Resources((2, 2), 2, "gres/gpu:1", "", "", "")
 
 
@@ -58,13 +59,12 @@ def test_they_pass_by_priority_and_not_while_they_are_held_or_wait_for_others() 
 
 
 def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> None:
-    # It waits for two nodes, of which one is down, and asks for 4 CPUs with each GPU.
+    # It waits for two nodes, of which one is full, and asks for 4 CPUs with each GPU.
     waits = replace(RIGID, gpus=2, cpus=8, asked=HostRequest(4), resources=TWO_NODES)
-    down = node("n1", condition=NodeCondition.DOWN)
 
     def passes(job: SlurmJob, used: int = 0) -> bool:
         here = replace(node("n0", used=used), cpus_used=4 * used)
-        return bool(Site(waits, job, nodes=(here, down)).cycle())
+        return bool(Site(waits, job, nodes=(here, FULL)).cycle())
 
     assert passes(cpu_job(1, 16))
     assert not passes(cpu_job(1, 17))
@@ -177,16 +177,20 @@ def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: s
     # It starts in this cycle.
     there = places(Site(large, RIGID, nodes=TWO, policy=policy).cycle())
     assert there.keys() == {RIGID.id}
-    # It waits for two nodes, of which one is down. The others behind the large one pass.
+    # It waits for two nodes, of which one is full. The others behind the large one pass.
     waits = replace(RIGID, gpus=2, cpus=2, resources=TWO_NODES)
-    nodes = (node("n0"), node("n1", condition=NodeCondition.DOWN))
+    nodes = (node("n0"), FULL)
     site = Site(waits, large, small, nodes=nodes, policy=policy)
     assert places(site.cycle()) == {"2": ("n0",)}
     assert "once no job waits that could use the GPUs there" in site.world.aside["1"]
     assert site.world.aside["2"].endswith("that idle GPUs do not need")
     # It could start there in no case.
-    for elsewhere in (replace(waits, excluded=("n0",)), replace(waits, held=True)):
-        assert places(Site(elsewhere, large, nodes=nodes, policy=policy).cycle()) == {"1": ("n0",)}
+    elsewhere = replace(waits, excluded=("n0",))
+    too_wide = replace(waits, gpus=3, resources=replace(TWO_NODES, nodes=(3, 3)))
+    for never in (elsewhere, too_wide, replace(waits, held=True)):
+        assert places(Site(never, large, nodes=nodes, policy=policy).cycle()) == {"1": ("n0",)}
+    down = node("n0"), node("n1", condition=NodeCondition.DOWN)
+    assert places(Site(waits, large, nodes=down, policy=policy).cycle()) == {"1": ("n0",)}
 
 
 def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:
@@ -204,6 +208,24 @@ def test_a_job_of_gpus_that_needs_most_of_a_node_has_one_that_empties_for_it() -
         there = places(Site(waits, *small, nodes=tuple(nodes)).cycle())
         there.pop(waits.id, None)
         assert {name for names in there.values() for name in names} == free
+
+
+def test_what_ends_before_a_job_of_gpus_could_start_passes_on_the_nodes_that_it_keeps() -> None:
+    # All memory of both nodes; on one of them a job of another may run for 8,000 s yet.
+    waits = replace(RIGID, gpus=2, cpus=2, memory_mb=128_000, resources=TWO_NODES)
+    runs = running(replace(RIGID, id="6", user="bob"), "n1", since_s=1000.0)
+    runs = replace(runs, time_limit_s=8000.0, memory_mb=1000)
+    nodes = (node("n0"), replace(node("n1", used=1), cpus_used=1, memory_used_mb=1000))
+    short, long = cpu_job(1, 20, time_limit_s=7000.0), cpu_job(2, 1, time_limit_s=9000.0)
+    there = places(Site(waits, runs, short, long, nodes=nodes).cycle())
+    assert there.keys() == {"1"}
+    # What the policy can stop may leave at any moment.
+    movable = running(replace(MOVABLE, id="6", user="bob"), "n1", since_s=1000.0)
+    movable = replace(movable, time_limit_s=8000.0, memory_mb=1000)
+    assert places(Site(waits, movable, short, nodes=nodes).cycle()) == {}
+    # Too few nodes are up: it keeps none.
+    one = (node("n0"), node("n1", condition=NodeCondition.DOWN))
+    assert places(Site(waits, long, nodes=one).cycle()) == {"2": ("n0",)}
 
 
 def test_a_wide_one_keeps_what_there_is_until_its_turn_comes() -> None:
