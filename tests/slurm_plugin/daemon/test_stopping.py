@@ -85,7 +85,9 @@ def test_what_saves_nothing_is_stopped_where_the_site_s_preemption_requeues_it_a
     site.cycle()
     assert site.see(low, replace(BEHIND, qos="normal"), seconds=30) == []
     # Its QOS was changed while it waits. The fake's job runs on, and is told again.
-    assert set(site.see(low, replace(BEHIND, qos="high"), seconds=3)) == ({Requeue("1")} if stopped else set())
+    assert set(site.see(low, replace(BEHIND, qos="high"), seconds=3)) == (
+        {Requeue("1")} if stopped else set()
+    )
 
 
 def test_the_service_of_a_job_stands_still_while_it_is_suspended() -> None:

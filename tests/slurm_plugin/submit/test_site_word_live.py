@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from hetsched_core.types import ReasonCode, Waiting
 from slurm_plugin.backend import Enter, JobState, SlurmBackend, open_backend
-from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from slurm_plugin.testbed import (
+    FakeNode,
+    Installation,
+    Partition,
+    Testbed,
+    fake_nodes,
+    usual_site,
+)
 from tests.slurm_plugin.clusters import under_limits
 from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.jobs import end_all, pending, running
@@ -23,19 +30,28 @@ ONE = ("--gpus=1", "--wrap=sleep 600")
 
 @pytest.fixture(scope="module")
 def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
-    """Two nodes of 12 GPUs, accounts with shares of 3 and 1, a QOS that goes first, and limits."""
+    """Two nodes of 12 GPUs, accounts with shares of 3 and 1, a QOS that goes first, and limits.
+
+    Sixteen more of 64 GPUs in a partition of their own, and scavengers.
+    """
     del testbed
+    nodes = (*fake_nodes(2), *(FakeNode(f"w{at}", "a100", 4) for at in range(16)))
+    parts = (Partition("gpu", "n[0-1]", default=True), Partition("wide", "w[0-15]"))
+    site = usual_site(nodes, parts)
+    preempts = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE")
+    site = replace(site, settings=(*site.settings, *preempts))
     tell = (
         "add account big fairshare=3",
         "add account small fairshare=1",
         "add user root account=big,small",
-        "add qos high Priority=1000",
+        "add qos scavenger",
+        "add qos high Priority=1000 Preempt=scavenger",
         "add qos capped GrpTRES=gres/gpu=3",
         "add qos few MaxJobsPerUser=2",
         "add qos raised GrpTRES=gres/gpu=2",
-        "modify user root set qos=normal,high,capped,few,raised",
+        "modify user root set qos=normal,high,scavenger,capped,few,raised",
     )
-    with under_limits(installation, fake_nodes(2), *tell) as cluster:
+    with under_limits(installation, site, *tell) as cluster:
         yield cluster
 
 
@@ -85,24 +101,26 @@ def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Test
 def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_within_seconds(
     asked: SlurmBackend, shared: Testbed
 ) -> None:
-    daemon = daemon_of(asked)
-    saves = ("--gpu-set=1", "--can-checkpoint", "--wrap=sleep 600")
-    scavengers = [sbatch(shared, *saves) for _ in range(14)]
+    daemon = daemon_of(asked, settings=replace(SETTINGS, partitions=frozenset({"wide"})))
+    low = ("--partition=wide", "--qos=scavenger", "--wrap=sleep 600")
+    saves = ("--gpu-set=1", "--can-checkpoint")
+    # Every second one is stopped for nothing else, and begins anew.
+    scavengers = [sbatch(shared, *(ONE[:1] if at % 2 else saves), *low) for at in range(100)]
 
-    def run(jobs: list[str]) -> list[str]:
+    def run(jobs: list[str]) -> int:
         state = asked.read().jobs
-        return [job for job in jobs if running(state[job])]
+        return sum(running(state[job]) for job in jobs)
 
-    drive(daemon, lambda: len(run(scavengers)) == 12, 60)
-    burst = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
-    begun_s = time.monotonic()
-    drive(daemon, lambda: run(burst) == burst, 60)
-    # Told to save their state, they end at once here; Slurm starts jobs every few seconds.
-    assert time.monotonic() - begun_s < SETTINGS.grace_s + 10
-    state = asked.read().jobs
-    assert len(run(scavengers)) == 4
+    drive(daemon, lambda: run(scavengers) == 64, 120)
+    high = ("--partition=wide", "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600")
+    burst = [sbatch(shared, *high) for _ in range(10)]
+    # Told to go, they end at once here.
+    drive(daemon, lambda: run(burst) == len(burst), SETTINGS.grace_s + 5.0)
+    drive(daemon, lambda: run(scavengers) == 24, 60)
     # Nothing is lost: the others wait again, or have never run.
+    state = asked.read().jobs
     assert all(running(state[job]) or pending(state[job]) for job in scavengers)
+    assert sum(state[job].restarts for job in scavengers) == 40
 
 
 @pytest.mark.parametrize(
