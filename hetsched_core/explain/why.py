@@ -154,6 +154,10 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Placed):
         yield from _before_start(snapshot, entry)
         return
+    if isinstance(entry, Waiting) and entry.reason.code is ReasonCode.QUOTA:
+        # Whether there is room says nothing about a job that may not have it.
+        yield entry.reason
+        return
     by_the_cluster = () if view.blocked else tuple(_by_the_cluster(snapshot, view.job))
     # When its nodes open says more than that there is no room on them.
     yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
@@ -162,7 +166,7 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Waiting) and not (better and entry.reason.code is ReasonCode.NO_ROOM):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
-        # Whether there is room says nothing about a job that may not start.
+        # Nor about one that may not start.
         closed = view.blocked.code is ReasonCode.CLOSED and _closed(snapshot, view.job)
         yield replace(view.blocked, detail=closed) if closed else view.blocked
         return

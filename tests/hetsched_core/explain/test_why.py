@@ -9,7 +9,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.explain.why import Remedy, Why, code_of, why
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policies.hops.hops import Hops
-from hetsched_core.policy import Policy
+from hetsched_core.policy import Policy, plan_by
 from hetsched_core.types import (
     Cluster,
     JobView,
@@ -27,6 +27,7 @@ from hetsched_core.types import (
     Waiting,
     Window,
 )
+from hetsched_core.types.site import Limit, Site
 from tests.hetsched_core.worlds import (
     NO_ROOM,
     cluster_of,
@@ -201,6 +202,15 @@ def test_room_that_is_kept_for_others_is_told_as_such() -> None:
 def test_what_blocks_a_job_is_told_and_no_change_is_proposed(code: ReasonCode) -> None:
     found = told(world(view("a", blocked=Reason(code))), "a")
     assert (codes(found), found.remedies) == ([code], ())
+
+
+def test_of_a_job_at_a_limit_only_that_is_told_though_there_is_room() -> None:
+    holder = view("x", held(on(n0=2)), counts=(2,), limits=("lim",))
+    snapshot = world(holder, view("a", counts=(1,), limits=("lim",)))
+    site = Site(limits={"lim": Limit(gpus=2)})
+    snapshot = replace(snapshot, site=site)
+    plan = plan_by(Fifo(), snapshot)
+    assert codes(told(snapshot, "a", plan)) == [ReasonCode.QUOTA]
 
 
 def test_a_start_that_waits_for_another_to_leave_names_it() -> None:
