@@ -90,6 +90,7 @@ from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.service import Unseen
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site import site_warnings
+from slurm_plugin.daemon.slurm_reasons import of_job
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.standing import Standing
@@ -300,15 +301,18 @@ class LiveWorld:
             yield from known.surplus.values()
 
     def hopeful(self) -> Iterator[ManagedJob]:
-        """Yield what waits, is not held, and could start if nothing else were there."""
+        """Yield what waits for nothing but room, and could start if nothing else were there."""
         shut = frozenset(name for name, view in self.nodes.items() if not view.open)
         cluster, speeds = self.cluster, self.speeds
         if cluster is None or speeds is None:
             return
         for known in self.managed.values():
-            if not (known.runs or known.refused or known.slurm.held) and has_place(
-                known.job, cluster, speeds, self.shapes, shut
-            ):
+            reason = known.blocked
+            # One that Slurm has not started where it was placed may lack what others took there.
+            free = reason is None or (
+                reason.code is ReasonCode.NOT_STARTED and not of_job(known.slurm.reason)
+            )
+            if free and not known.runs and has_place(known.job, cluster, speeds, self.shapes, shut):
                 yield known
 
     def unit(self, changed: str) -> ManagedJob | None:

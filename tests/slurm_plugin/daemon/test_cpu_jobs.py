@@ -187,7 +187,9 @@ def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: s
     # It could start there in no case.
     elsewhere = replace(waits, excluded=("n0",))
     too_wide = replace(waits, gpus=3, resources=replace(TWO_NODES, nodes=(3, 3)))
-    for never in (elsewhere, too_wide, replace(waits, held=True)):
+    limited = replace(waits, reason="QOSMaxJobsPerUserLimit")
+    too_long = replace(waits, reason="PartitionTimeLimit")
+    for never in (elsewhere, too_wide, limited, too_long, replace(waits, held=True)):
         assert places(Site(never, large, nodes=nodes, policy=policy).cycle()) == {"1": ("n0",)}
     down = node("n0"), node("n1", condition=NodeCondition.DOWN)
     assert places(Site(waits, large, nodes=down, policy=policy).cycle()) == {"1": ("n0",)}
