@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from immutables import Map
 
+from hetsched_core.placement.asleep import wake_last
 from hetsched_core.placement.entries import AHEAD
 from hetsched_core.placement.outrank import outrank
 from hetsched_core.policy.check import PlanChecker, Violation
@@ -123,6 +124,8 @@ class Planner:
 def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
     """Return a policy's plan, which keeps the site's limits and in which higher tiers go first.
 
+    Nodes that sleep are woken last.
+
     Between the rounds of a policy that plans in rounds it is the plan in force, changed only for
     jobs of higher tiers that have come since.
     """
@@ -134,7 +137,7 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
     between = gangs and known and not asked
     plan = _as_before(snapshot) if between else policy.plan(snapshot)
     if gangs:
-        return outrank(snapshot, plan, idle=between)
+        return wake_last(snapshot, outrank(snapshot, plan, idle=between))
     return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
 
 

@@ -166,6 +166,7 @@ class DecisionWriter:
                     "gone": sorted(snapshot.gone),
                     "nodes_changed": snapshot.nodes_changed,
                     "windows": to_json(list(snapshot.windows)),
+                    "asleep": sorted(snapshot.asleep),
                 }
             ),
             "previous": to_text(_plan_to_json(snapshot.previous)),
@@ -249,6 +250,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         gone=frozenset(said["gone"]),
         nodes_changed=said["nodes_changed"],
         windows=from_json(said.get("windows", []), tuple[Window, ...]),
+        asleep=frozenset(said.get("asleep", [])),
         site=_site(whole) if "tree" in whole else None,
     )
     return snapshot, _plan(whole["plan"], {job: entries[job] for job in whole["is_in"]})

@@ -65,6 +65,7 @@ class Snapshot:
             stands in `Job.closed`; a policy that looks ahead may look at them.
         site: what the site says of who comes first and who may have how much, with use of late in
             steps of minutes; None where it says nothing, and all jobs are of one tier.
+        asleep: nodes that a job would have to wake; they count as open.
     """
 
     now: float
@@ -86,6 +87,7 @@ class Snapshot:
     nodes_changed: bool = True
     windows: tuple[Window, ...] = ()
     site: Site | None = None
+    asleep: frozenset[str] = frozenset()
 
     def shapes_for(self, job: Job) -> frozenset[Shape]:
         """Return the shapes that can be realised for a job."""

@@ -35,9 +35,12 @@ _LETTERS = {
     Phase.WAITING: "PD",
 }
 """squeue's letters, and PL for what is placed, which squeue shows as PD; in this order they are
-counted."""
+counted. What is placed on nodes that are being woken is `CF`, as in squeue."""
 
 _SUSPENDED = "S"
+_CONFIGURING = "CF"
+
+_WAKING = Reason(ReasonCode.PLACED, detail="its nodes are being woken or booted")
 
 STARTING = "starting"
 """What a job waits for that the plan gives GPUs, which it has not entered yet."""
@@ -235,7 +238,15 @@ def _row(published: CycleView, view: JobView) -> dict[str, Any]:
 
 
 def _letter(published: CycleView, job: str, phase: Phase) -> str:
-    return _SUSPENDED if job in published.suspended else _LETTERS[phase]
+    if job in published.suspended:
+        return _SUSPENDED
+    waking = phase is Phase.PLACED and _is_configuring(published, job)
+    return _CONFIGURING if waking else _LETTERS[phase]
+
+
+def _is_configuring(published: CycleView, job: str) -> bool:
+    record = record_of(published.records, job)
+    return record is not None and record.configuring
 
 
 def word_of(
@@ -278,6 +289,8 @@ def _why(published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         found = why(published.policy, published.snapshot, published.plan, job)
     if job in published.suspended:
         found = replace(found, reasons=(Reason(ReasonCode.SUSPENDED), *found.reasons))
+    if found.phase is Phase.PLACED and _is_configuring(published, job):
+        found = replace(found, reasons=(_WAKING,))
     kept = found.reservation
     return {
         "job": job,

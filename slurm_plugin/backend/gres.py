@@ -119,5 +119,10 @@ def condition(words: Collection[str]) -> NodeCondition:
     return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP
 
 
+def is_asleep(words: Collection[str]) -> bool:
+    """Whether a node is powered down, so that a job would have to wait until it is up."""
+    return "POWERED_DOWN" in _plain(words)
+
+
 def _plain(words: Collection[str]) -> frozenset[str]:
     return frozenset(word.strip().rstrip("*~#!%$@^-+").upper() for word in words)

@@ -55,7 +55,8 @@ class SlurmNode:
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
-    maintenance. `features` are those that are active. `up_since_s` is when its slurmd started.
+    maintenance; one that is `asleep` (powered down) takes a job that wakes it. `features` are those
+    that are active. `up_since_s` is when its slurmd started.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SlurmNode:
     partitions: frozenset[str] | None = None
     features: frozenset[str] = frozenset()
     up_since_s: float = 0.0
+    asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class SlurmJob:
         element: which one, from 0; the first of those that Slurm keeps as one.
         unsplit: the elements that it stands for while Slurm keeps several as one, in order.
         dependency: the jobs that it waits for, as Slurm writes them; "" for none.
+        configuring: whether it has its nodes, and they are still being woken or booted.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
         over: whether it will not be queued again, while it is COMPLETING.
         partitions: all that it may run in, in its user's order.
@@ -221,6 +224,7 @@ class SlurmJob:
     reservation: str = ""
     batch: bool = True
     requeues: bool = True
+    configuring: bool = False
     constraint: str = ""
     excluded: tuple[str, ...] = ()
     resources: Resources = Resources((1, 0), 1, "", "", "", "")

@@ -39,6 +39,7 @@ from slurm_plugin.backend.gres import (
     gpu_part,
     gpus_in,
     gpus_in_use,
+    is_asleep,
     memory_mb_in,
     node_names,
     node_range,
@@ -456,6 +457,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         element=elements.element,
         unsplit=elements.unsplit,
         dependency=_text(row, "dependency"),
+        configuring="CONFIGURING" in words,
         outcome=_outcome(words) if state is JobState.ENDED else "",
         over=_over(words),
         partitions=tuple(row.get("partition", "").split(",")),
@@ -558,6 +560,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
     return SlurmNode(
         name=_text(row, "name"),
         condition=condition(words),
+        asleep=is_asleep(words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=gpus_in_use(row.get("gres_used", "")),
         cpus=int(row.get("effective_cpus") or row["cpus"]),

@@ -34,6 +34,7 @@ from slurm_plugin.backend.gres import (
     UNTYPED,
     condition,
     gpu_part,
+    is_asleep,
     node_names,
     node_range,
 )
@@ -423,6 +424,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         element=elements.element,
         unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies),
+        configuring=job.state == "CONFIGURING",
         outcome=job.state if state is JobState.ENDED else "",
         over=over and state is JobState.COMPLETING,
         partitions=_partitions(job.partition or ""),
@@ -504,6 +506,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
     return SlurmNode(
         name=node.name,
         condition=condition(words),
+        asleep=is_asleep(words),
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres) if gpus_used is None else gpus_used,
         cpus=node.effective_cpus or node.total_cpus,

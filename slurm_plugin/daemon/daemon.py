@@ -538,6 +538,7 @@ class Daemon:
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
             windows=world.windows,
+            asleep=world.asleep,
             site=world.site,
         )
 

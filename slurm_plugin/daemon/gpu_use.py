@@ -33,7 +33,11 @@ class GpuUse:
 
 
 def gpu_uses(snapshot: Snapshot) -> Iterator[tuple[NodeView, str, GpuUse]]:
-    """Yield each node, its word or `reserved` (now, for others), and how its GPUs are used."""
+    """Yield each node, its word, and how its GPUs are used.
+
+    The word is `reserved` of one that is so now, for others, and `asleep` of one that is powered
+    down.
+    """
     now = (each.nodes for each in snapshot.windows if each.from_s <= snapshot.now)
     reserved = frozenset[str]().union(*now)
     for view in snapshot.node_views():
@@ -41,4 +45,5 @@ def gpu_uses(snapshot: Snapshot) -> Iterator[tuple[NodeView, str, GpuUse]]:
         left = max(0, view.node.gpus - view.held_gpus - view.foreign_gpus)
         idle = left if view.open and not theirs else 0
         use = GpuUse(view.held_gpus, view.foreign_gpus, left - idle, idle)
-        yield view, "reserved" if theirs else view.word, use
+        rests = view.open and view.node.name in snapshot.asleep
+        yield view, "reserved" if theirs else "asleep" if rests else view.word, use

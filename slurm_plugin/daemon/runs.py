@@ -68,8 +68,9 @@ def run_of(
     if until_s is not None and before is not None and before.begun:
         since_s = before.since_s
     number = before.number if before is not None and until_s is not None else seen.restarts
-    # A gang has begun when all of it has, and then until it ends.
-    begun = not running or complete(seen) or _had_begun(before, number)
+    # A gang has begun when all of it has, and then until it ends; a job, once its nodes are up.
+    whole = complete(seen) and not seen.configuring
+    begun = not running or whole or _had_begun(before, number)
     return as_run(known, number, configuration, since_s, until_s, speeds, settings, begun=begun)
 
 

@@ -187,6 +187,7 @@ class LiveWorld:
         self._where = Where()
         self._now = 0.0
         self.odd: dict[str, str] = {}
+        self.asleep: frozenset[str] = frozenset()
         self._quotas = Quotas()
         self._closures = Closures()
 
@@ -207,6 +208,9 @@ class LiveWorld:
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
+        self.asleep = frozenset(
+            node.name for node in state.nodes if node.asleep and node.name in cluster
+        )
         self.hold = hold_name(state.reservations, now)
         of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs)))
         jobs, left = jobs_of_gangs(others)

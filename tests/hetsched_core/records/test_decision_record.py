@@ -83,6 +83,7 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
         runs_per_job=1,
         grace_s=7.5,
         seed=9,
+        asleep=frozenset({"b"}),
         past_run_s=snapshot_of(cluster, views).past_run_s.set("m", 12.5),
     )
     plan = plan_of({"j": placed(a=4), "k": Waiting(blocked)})

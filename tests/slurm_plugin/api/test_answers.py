@@ -20,6 +20,7 @@ from hetsched_core.types import (
 from slurm_plugin.api.answers import CycleView, Peer, answer
 from slurm_plugin.cli.ask import _print_why
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, running
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ADMIN = Peer("root", admin=True)
@@ -95,6 +96,22 @@ def test_a_suspended_job_is_told_with_squeues_letter_and_why_says_so() -> None:
     said = answer(suspended, {"ask": "why", "job": "1"}, ADMIN)
     assert (said["state"], said["holds"]) == ("S", {"n0": 3})
     assert [reason["code"] for reason in said["reasons"]] == ["suspended"]
+
+
+def test_a_job_whose_nodes_are_being_woken_is_not_running_yet() -> None:
+    waking = view("1", held(on(n0=4), begun=False), counts=(4,))
+    snapshot = replace(snapshot_of(CLUSTER, [waking]), asleep=frozenset({"n1"}))
+    record = running(replace(WAITING, id="1"), "n0")
+    records = {"1": replace(record, configuring=True)}
+    state = replace(published(records=records), snapshot=snapshot, plan=Fifo().plan(snapshot))
+    assert answer(state, {"ask": "status"}, ADMIN)["jobs"] == {"placed": 1}
+    (row,) = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
+    assert (row["state"], row["nodes"], row["ran_s"]) == ("CF", {"n0": 4}, 0.0)
+    said = answer(state, {"ask": "why", "job": "1"}, ADMIN)
+    assert (said["state"], said["reasons"][0]["code"]) == ("CF", "placed")
+    assert said["reasons"][0]["sentence"].endswith("its nodes are being woken or booted")
+    rows = {row["node"]: row for row in answer(state, {"ask": "nodes"}, ADMIN)["nodes"]}
+    assert (rows["n1"]["condition"], rows["n1"]["idle"]) == ("asleep", 4)
 
 
 def test_why_tells_reasons_by_horizon_and_what_would_help() -> None:

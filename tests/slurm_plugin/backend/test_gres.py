@@ -10,6 +10,7 @@ from slurm_plugin.backend.gres import (
     gpu_part,
     gpus_in,
     gpus_in_use,
+    is_asleep,
     memory_mb_in,
     node_names,
     node_range,
@@ -106,6 +107,7 @@ def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
 )
 def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
     assert condition(words) is means
+    assert is_asleep(words) is ("POWERED_DOWN" in words)
 
 
 def test_node_lists_are_expanded_and_sorted() -> None:

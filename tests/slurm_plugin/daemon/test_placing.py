@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from hetsched_core.types import Placed, Reason, ReasonCode
+from hetsched_core.types import Phase, Placed, Reason, ReasonCode
 from slurm_plugin.backend import Enter, HostRequest, JobState, Leave, RefusedError, Terms
 from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.daemon.where import Where
@@ -175,6 +175,21 @@ def test_of_a_kind_that_slurm_does_not_start_one_at_a_time_is_tried_until_one_st
     assert "20" in there
     waits = [site.world.jobs[job.id].blocked for job in like]
     assert sum("one at a time is tried" in str(each) for each in waits) >= 7
+
+
+def test_nodes_that_are_up_come_before_those_that_sleep_and_who_wakes_one_is_placed() -> None:
+    asleep = replace(node("n0"), asleep=True)
+    site = Site(RIGID, nodes=(asleep, *THREE[1:]))
+    assert places(site.cycle()) == {RIGID.id: ("n1",)}
+    site = Site(RIGID, nodes=(asleep, node("n1", used=4)))
+    assert places(site.cycle()) == {RIGID.id: ("n0",)}
+    waking = replace(running(RIGID, "n0", since_s=site.clock.now), configuring=True)
+    assert site.see(waking, nodes=(node("n0", used=1), node("n1", used=4)), seconds=60) == []
+    view = site.world.jobs[RIGID.id]
+    assert (view.phase(site.clock.now), view.first_start_s) == (Phase.PLACED, None)
+    assert site.world.nodes["n0"].foreign_gpus == 0
+    site.see(replace(waking, configuring=False, start_s=site.clock.now))
+    assert site.world.jobs[RIGID.id].first_start_s == site.clock.now
 
 
 def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_but_once() -> None:
