@@ -156,6 +156,15 @@ def test_gpus_that_slurm_has_split_unevenly_are_told_node_by_node(slurm: Slurm) 
     assert slurm.await_running(by_node).gpus_on == ()
 
 
+@pytest.mark.parametrize(("word", "requeues"), [("--requeue", True), ("--no-requeue", False)])
+def test_whether_a_job_can_be_queued_again_is_its_user_s_word(
+    slurm: Slurm, word: str, requeues: bool
+) -> None:
+    job = sbatch(slurm.cluster, word, "--gpus=1", "--wrap=sleep 600")
+    seen = slurm.await_running(job)
+    assert (seen.requeues, seen.batch, seen.configuring) == (requeues, True, False)
+
+
 def test_a_job_waits_in_the_shape_in_which_it_was_submitted(held: Slurm) -> None:
     before = time.time()
     job = held.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")
