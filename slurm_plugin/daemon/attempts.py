@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
@@ -34,36 +35,47 @@ def kind_of(job: SlurmJob, request: Request) -> Kind:
     return Kind(job.user, (*under, request.own, request.counts))
 
 
+class _Failed(NamedTuple):
+    """How many of a kind have failed, the last one when, and on which nodes."""
+
+    times: int
+    last_s: float
+    nodes: frozenset[str]
+
+
 class Attempts:
-    """How many of a kind Slurm has not started since it last started one.
+    """How many of a kind Slurm has not started since it last started one on one of those nodes.
 
     So many of several kinds of one user stand for all kinds of that user, but for those of which
-    Slurm has started one.
+    Slurm has started one there.
     """
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._in_vain: dict[Kind, tuple[int, float]] = {}
+        self._in_vain: dict[Kind, _Failed] = {}
         self._tried: dict[Kind, tuple[str, float]] = {}
         self._good: set[Kind] = set()
 
     def __bool__(self) -> bool:
         """Whether any job waits for others like it."""
-        return any(count >= IN_VAIN for count, _ in self._in_vain.values())
+        return any(failed.times >= IN_VAIN for failed in self._in_vain.values())
 
-    def failed(self, kind: Kind, now: float) -> None:
-        """Note that Slurm has not started one where it was placed."""
+    def failed(self, kind: Kind, nodes: Iterable[str], now: float) -> None:
+        """Note that Slurm has not started one on the nodes where it was placed."""
         self._good.discard(kind)
         for each in (kind, Kind(kind.user)):
-            count, _ = self._in_vain.get(each, (0, now))
-            self._in_vain[each] = count + 1, now
+            times, _, before = self._in_vain.get(each, _NEVER)
+            self._in_vain[each] = _Failed(times + 1, now, before.union(nodes))
 
-    def started(self, kind: Kind) -> None:
-        """Note that Slurm has started one."""
-        self._drop(kind)
-        if kind not in self._good:
-            self._drop(Kind(kind.user))
-        if self._in_vain:
+    def started(self, kind: Kind, nodes: Iterable[str]) -> None:
+        """Note that Slurm has started one on these nodes; of others that says nothing."""
+        if not self._in_vain:
+            return
+        there, user = frozenset(nodes), Kind(kind.user)
+        if there & self._in_vain.get(kind, _NEVER).nodes:
+            self._drop(kind)
+        if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes:
+            self._drop(user)
             self._good.add(kind)
 
     def may_try(self, kind: Kind, job: str, now: float) -> bool:
@@ -80,15 +92,18 @@ class Attempts:
 
     def forget(self, now: float) -> None:
         """Forget kinds of which no other one was tried for long: their jobs may be gone."""
-        for kind, (_, last_s) in tuple(self._in_vain.items()):
-            if not now - _FORGOTTEN_S <= last_s <= now:
+        for kind, failed in tuple(self._in_vain.items()):
+            if not now - _FORGOTTEN_S <= failed.last_s <= now:
                 self._drop(kind)
         if not self._in_vain:
             self._good.clear()
 
     def _waits(self, kind: Kind) -> bool:
-        return self._in_vain.get(kind, (0, 0.0))[0] >= IN_VAIN
+        return self._in_vain.get(kind, _NEVER).times >= IN_VAIN
 
     def _drop(self, kind: Kind) -> None:
         self._in_vain.pop(kind, None)
         self._tried.pop(kind, None)
+
+
+_NEVER = _Failed(0, -math.inf, frozenset())

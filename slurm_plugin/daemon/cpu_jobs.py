@@ -134,7 +134,7 @@ class CpuJobs:
     def __init__(self) -> None:
         """Begin with none placed."""
         self.beyond: set[str] = set()
-        self._placed: dict[str, tuple[float, Kind]] = {}
+        self._placed: dict[str, tuple[float, Kind, list[str]]] = {}
         self._attempts = Attempts()
         self._not_before: dict[str, float] = {}
         # Whose jobs have met a limit: when one of them is tried again.
@@ -146,8 +146,8 @@ class CpuJobs:
         self.beyond.clear()
         there = {each.job.id for each in cycle.waiting}
         for started in self._placed.keys() - there:
-            _, kind = self._placed.pop(started)
-            self._attempts.started(kind)
+            _, kind, nodes = self._placed.pop(started)
+            self._attempts.started(kind, nodes)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
         self._attempts.forget(now)
@@ -165,7 +165,7 @@ class CpuJobs:
                 continue
             nodes = rooms.for_job(each, self.beyond)
             if nodes:
-                self._placed[each.job.id] = now, kind_of(each.job, each.request)
+                self._placed[each.job.id] = now, kind_of(each.job, each.request), nodes
                 yield _enter(each, nodes, cycle)
 
     def refused(self, job: str, now: float) -> None:
@@ -174,7 +174,7 @@ class CpuJobs:
 
     def _keeps_its_place(self, job: SlurmJob, rooms: _Rooms, cycle: CpuCycle) -> bool:
         """Whether one that was placed, and has not started, stays there; what it has is taken."""
-        since_s, kind = self._placed.get(job.id, (cycle.now, Kind("")))
+        since_s, kind, nodes = self._placed.get(job.id, (cycle.now, Kind(""), []))
         if _stays(job) and cycle.now - since_s > _LOOKED_AT_S:
             # It takes nothing of the node, nor would its like.
             self._limited[_peers(job)] = cycle.now + _PROBE_S
@@ -186,7 +186,7 @@ class CpuJobs:
         if cycle.now - since_s <= cycle.start_timeout_s:
             return True
         self._not_before[job.id] = cycle.now + _AGAIN_S
-        self._attempts.failed(kind, cycle.now)
+        self._attempts.failed(kind, nodes, cycle.now)
         return False
 
     def _is_tried(self, each: CpuJob, now: float) -> bool:

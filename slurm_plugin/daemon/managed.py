@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -52,7 +52,7 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `in_vain` is that one more has just been added. `limited_s` is since when
+    tried there again; `in_vain` are those that have just been added. `limited_s` is since when
     Slurm has named a limit of it while it was not placed. `partial_s` is when a part of its run was
     first seen without the rest, `ending_s` when it was first seen to end. `stopped` is the number
     of the run that Slurm was last told to stop. Of a job of copies `copies` are its elements that
@@ -76,7 +76,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-    in_vain: bool = False
+    in_vain: tuple[str, ...] = ()
     limited_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
@@ -157,7 +157,9 @@ class ManagedJob:
         most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
         return self.ending_s is not None and now > self.ending_s + most_s
 
-    def not_started_on(self, nodes: Iterable[str], why: Reason, now: float, *, there: bool) -> None:
+    def not_started_on(
+        self, nodes: Collection[str], why: Reason, now: float, *, there: bool
+    ) -> None:
         """Note that Slurm has not started it where it was placed.
 
         It is tried elsewhere at once if that was for the nodes (`there`), and not for the second
@@ -166,7 +168,7 @@ class ManagedJob:
         again_s, before = now + QUOTA_S, self.shunned_at(now)
         if before.issuperset(nodes):
             return
-        self.in_vain = True
+        self.in_vain = tuple(nodes)
         if before or not there:
             self.quota = why, again_s
         if there:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from slurm_plugin.daemon.attempts import IN_VAIN, Attempts, Kind
 
 ODD = [Kind("eve", (f"-t {minutes}",)) for minutes in range(20)]
+HERE, ELSEWHERE = ("n0", "n1"), ("n5",)
 PLAIN, OTHERS = Kind("eve", ("plain",)), Kind("ann", ("-t 0",))
 
 
@@ -15,9 +16,9 @@ def tried(attempts: Attempts, kinds: list[Kind], now: float) -> list[Kind]:
 def test_what_a_user_asks_for_in_vain_may_be_in_jobs_that_differ_in_all_else() -> None:
     attempts = Attempts()
     for kind in ODD[: IN_VAIN - 1]:
-        attempts.failed(kind, 0.0)
+        attempts.failed(kind, HERE, 0.0)
     assert tried(attempts, [*ODD, PLAIN], 1.0) == [*ODD, PLAIN]
-    attempts.failed(ODD[5], 1.0)
+    attempts.failed(ODD[5], HERE, 1.0)
     assert tried(attempts, [*ODD, PLAIN, OTHERS], 2.0) == [ODD[0], OTHERS]
     # The same one goes on being tried; then it is another's turn.
     assert tried(attempts, [*ODD, OTHERS], 3.0) == [ODD[0], OTHERS]
@@ -27,24 +28,24 @@ def test_what_a_user_asks_for_in_vain_may_be_in_jobs_that_differ_in_all_else() -
 def test_what_slurm_starts_of_a_user_is_tried_whatever_becomes_of_its_other_jobs() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
-        attempts.failed(kind, 0.0)
-    attempts.started(PLAIN)
+        attempts.failed(kind, HERE, 0.0)
+    attempts.started(PLAIN, HERE)
     assert tried(attempts, [*ODD, PLAIN], 1.0) == [*ODD, PLAIN]
     for kind in ODD[IN_VAIN : 2 * IN_VAIN]:
-        attempts.failed(kind, 1.0)
+        attempts.failed(kind, HERE, 1.0)
     for _ in range(3):
         # It runs on, and says nothing new of the others.
-        attempts.started(PLAIN)
+        attempts.started(PLAIN, HERE)
     assert tried(attempts, [*ODD, PLAIN], 2.0) == [ODD[0], PLAIN]
 
 
 def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
-        attempts.failed(kind, 0.0)
-    attempts.started(PLAIN)
+        attempts.failed(kind, HERE, 0.0)
+    attempts.started(PLAIN, HERE)
     for _ in range(IN_VAIN):
-        attempts.failed(PLAIN, 1.0)
+        attempts.failed(PLAIN, HERE, 1.0)
     assert tried(attempts, [ODD[9], PLAIN], 2.0) == [ODD[9], PLAIN]
     assert tried(attempts, [ODD[10], ODD[9]], 2.0) == [ODD[9]]
 
@@ -52,7 +53,21 @@ def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> N
 def test_after_a_while_all_are_as_others_again() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
-        attempts.failed(kind, 0.0)
+        attempts.failed(kind, HERE, 0.0)
     attempts.forget(601.0)
     assert not attempts
     assert tried(attempts, ODD, 601.0) == ODD
+
+
+def test_what_starts_on_other_nodes_says_nothing_of_those_on_which_others_do_not() -> None:
+    attempts = Attempts()
+    for _ in range(IN_VAIN):
+        attempts.failed(PLAIN, HERE, 0.0)
+    attempts.started(PLAIN, ELSEWHERE)
+    attempts.started(ODD[0], ELSEWHERE)
+    assert attempts.may_try(PLAIN, "1", 1.0)
+    assert not attempts.may_try(PLAIN, "2", 1.0)
+    assert tried(attempts, ODD[:2], 1.0) == [ODD[0]]
+    attempts.started(PLAIN, HERE[:1])
+    assert attempts.may_try(PLAIN, "2", 1.0)
+    assert tried(attempts, ODD[:2], 1.0) == ODD[:2]
