@@ -17,6 +17,7 @@ from hetsched_core.placement.pack import fits, why_no_nodes
 from hetsched_core.policy import Policy, plan_by
 from hetsched_core.types import (
     Configuration,
+    Horizon,
     Job,
     JobView,
     Node,
@@ -154,11 +155,11 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Placed):
         yield from _before_start(snapshot, entry)
         return
-    if isinstance(entry, Waiting) and entry.reason.code is ReasonCode.QUOTA:
-        # Whether there is room says nothing about a job that may not have it.
-        yield entry.reason
-        return
     by_the_cluster = () if view.blocked else tuple(_by_the_cluster(snapshot, view.job))
+    if isinstance(entry, Waiting) and _whatever_is_free(entry.reason):
+        yield entry.reason
+        yield from (reason for reason in by_the_cluster if reason.code is entry.reason.code)
+        return
     # When its nodes open says more than that there is no room on them.
     yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
     # What is free now says more than that too little was left beside what is planned.
@@ -166,11 +167,16 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Waiting) and not (better and entry.reason.code is ReasonCode.NO_ROOM):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
-        # Nor about one that may not start.
+        # Whether there is room says nothing about a job that may not start.
         closed = view.blocked.code is ReasonCode.CLOSED and _closed(snapshot, view.job)
         yield replace(view.blocked, detail=closed) if closed else view.blocked
         return
     yield from by_the_cluster
+
+
+def _whatever_is_free(reason: Reason) -> bool:
+    """Whether a policy's word holds of a job however much room there is."""
+    return reason.code is ReasonCode.QUOTA or reason.code.horizon is Horizon.NEVER
 
 
 def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) -> Reason:

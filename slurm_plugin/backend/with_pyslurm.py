@@ -107,7 +107,7 @@ _shown = attrgetter(
     ),
     *("min_cpus_per_node", "ntasks", "ntasks_per_node", "num_nodes", "partition", "priority"),
     *("qos", "requeue_count", "required_nodes", "reservation", "resource_sharing", "start_time"),
-    *("state", "state_reason", "submit_time", "time_limit"),
+    *("state", "state_reason", "submit_time", "temporary_disk_per_node", "time_limit"),
 )
 """Returns what `_job` reads of a job, but texts that may be no UTF-8, collections, and sums."""
 
@@ -447,6 +447,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
             per_task,
         ),
         tasks_per_node=_count_or_0(job.ntasks_per_node),
+        disk_mb=job.temporary_disk_per_node or 0,
         cpus_least=_count_or_0(job.min_cpus_per_node),
         exclusive=exclusive_of(job.resource_sharing or ""),
         priority=job.priority or 0,
@@ -507,6 +508,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         name=node.name,
         condition=condition(words),
         asleep=is_asleep(words),
+        disk_mb=node.temporary_disk or 0,
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres) if gpus_used is None else gpus_used,
         cpus=node.effective_cpus or node.total_cpus,

@@ -1,4 +1,4 @@
-"""On which of the managed nodes a job may run: its partitions, its features, what it named."""
+"""On which of the managed nodes a job may run: its partitions, features, disk, what it named."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ class Where:
         nodes = tuple(nodes)
         self._partitions = {node.name: node.partitions for node in nodes}
         self._features: Mapping[str, frozenset[str]] = {node.name: node.features for node in nodes}
+        self._disk_mb = {node.name: node.disk_mb for node in nodes}
         self._all = frozenset(self._partitions)
         self._found: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def differs(self, nodes: Iterable[SlurmNode]) -> bool:
-        """Whether nodes are others than those that were looked at, or have other features."""
-        found = tuple(nodes)
-        return self._partitions != {node.name: node.partitions for node in found} or (
-            self._features != {node.name: node.features for node in found}
+        """Whether nodes are others than those that were looked at, or have other properties."""
+        new = Where(nodes)
+        return (self._partitions, self._features, self._disk_mb) != (
+            *(new._partitions, new._features, new._disk_mb),
         )
 
     def has(self, partition: str, nodes: Iterable[str]) -> bool:
@@ -37,7 +38,7 @@ class Where:
             seen: the job.
             named: the nodes that its user asked for, () for none.
         """
-        key = (seen.partitions, seen.constraint, seen.excluded, named)
+        key = (seen.partitions, seen.constraint, seen.excluded, seen.disk_mb, named)
         if key not in self._found:
             self._found[key] = self._look(seen, named)
         return self._found[key]
@@ -47,7 +48,7 @@ class Where:
         found = {
             name
             for name, own in self._partitions.items()
-            if own is None or not wanted.isdisjoint(own)
+            if (own is None or not wanted.isdisjoint(own)) and self._disk_mb[name] >= seen.disk_mb
         }
         found.difference_update(seen.excluded)
         if named:

@@ -16,6 +16,7 @@ from slurm_plugin.testbed.layout import Layout
 from slurm_plugin.testbed.site import (
     DEFAULT_GPUS,
     NODE_CPUS,
+    NODE_DISK_MB,
     NODE_MEMORY_MB,
     FakeNode,
     FakeSite,
@@ -29,6 +30,7 @@ from slurm_plugin.testbed.testbed import Status, Testbed, default_directory
 __all__ = [
     "DEFAULT_GPUS",
     "NODE_CPUS",
+    "NODE_DISK_MB",
     "NODE_MEMORY_MB",
     "FakeNode",
     "FakeSite",

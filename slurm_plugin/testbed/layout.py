@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.submit import JOB_SUBMIT, MODULE
-from slurm_plugin.testbed.site import NODE_CPUS, NODE_MEMORY_MB, FakeNode, FakeSite, Partition
+from slurm_plugin.testbed.site import (
+    NODE_CPUS,
+    NODE_DISK_MB,
+    NODE_MEMORY_MB,
+    FakeNode,
+    FakeSite,
+    Partition,
+)
 
 CLUSTER = "testbed"
 _CONTROLLER, _DATABASE_DAEMON, _DATABASE, _FIRST_NODE = 0, 1, 2, 4
@@ -149,7 +156,7 @@ AccountingStorageTRES={tracked}
         return (
             f"NodeName={node.name} NodeHostname={self.host} NodeAddr=127.0.0.1 "
             f"Port={self.port + _FIRST_NODE + at} CPUs={NODE_CPUS} RealMemory={NODE_MEMORY_MB} "
-            f"Gres={gpus}{features} Weight={node.weight} State=UNKNOWN"
+            f"TmpDisk={NODE_DISK_MB} Gres={gpus}{features} Weight={node.weight} State=UNKNOWN"
         )
 
     def _gres_conf(self) -> str:

@@ -213,6 +213,14 @@ def test_of_a_job_at_a_limit_only_that_is_told_though_there_is_room() -> None:
     assert codes(told(snapshot, "a", plan)) == [ReasonCode.QUOTA]
 
 
+def test_of_a_job_that_a_policy_can_never_place_only_that_is_told_though_there_is_room() -> None:
+    never = plan_of({"a": Waiting(Reason(ReasonCode.NEVER_FITS))})
+    assert codes(told(world(view("a")), "a", never)) == [ReasonCode.NEVER_FITS]
+    too_large = world(view("a", counts=(99,)))
+    (reason,) = told(too_large, "a", never).reasons
+    assert "it accepts 99 GPUs" in reason.detail
+
+
 def test_a_start_that_waits_for_another_to_leave_names_it() -> None:
     leaving = held(on(n0=4), draining_until_s=30.0)
     snapshot = world(view("x", leaving, counts=(4,)), view("a", counts=(4,)))

@@ -33,7 +33,7 @@ from slurm_plugin.backend import (
     apply_changes,
     open_backend,
 )
-from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed import NODE_DISK_MB, Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter, Told, await_job, is_back, pending, running
 from tests.slurm_plugin.submit.asking import sbatch
@@ -163,6 +163,12 @@ def test_whether_a_job_can_be_queued_again_is_its_user_s_word(
     job = sbatch(slurm.cluster, word, "--gpus=1", "--wrap=sleep 600")
     seen = slurm.await_running(job)
     assert (seen.requeues, seen.batch, seen.configuring) == (requeues, True, False)
+
+
+def test_the_disk_that_a_job_asks_for_and_that_of_a_node_are_told(slurm: Slurm) -> None:
+    assert {node.disk_mb for node in slurm.nodes().values()} == {NODE_DISK_MB}
+    job = sbatch(slurm.cluster, "--tmp=700", "--gpus=1", "--wrap=sleep 600")
+    assert slurm.job(job).disk_mb == 700
 
 
 def test_a_job_waits_in_the_shape_in_which_it_was_submitted(held: Slurm) -> None:

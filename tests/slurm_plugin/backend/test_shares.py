@@ -94,7 +94,8 @@ def test_what_gives_way_is_what_the_site_s_preemption_requeues(
     configuration = f"PreemptMode             = {mode}\nPreemptType             = {preempts}\n"
     assert parse_requeued(PARTITIONS, configuration) == partitions
     priorities, requeued = parse_qos(QOS, configuration)
-    assert (priorities["high"], requeued) == (9, qos)
+    assert priorities["high"] == 9
+    assert requeued == qos
     shares = SlurmShares(requeued_partitions=frozenset(partitions), requeued_qos=requeued)
     assert shares.gives_way("own", "scav") is ("scav" in qos)
     assert shares.gives_way("gpu", "high") is ("gpu" in partitions)

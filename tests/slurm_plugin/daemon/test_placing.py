@@ -347,7 +347,12 @@ def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
 # -- where -----------------------------------------------------------------------------------------
 
 NODES = tuple(
-    replace(node(f"n{at}"), partitions=frozenset(partitions), features=frozenset(features))
+    replace(
+        node(f"n{at}"),
+        partitions=frozenset(partitions),
+        features=frozenset(features),
+        disk_mb=1000 * at,
+    )
     for at, (partitions, features) in enumerate(
         [({"gpu", "short"}, {"fast"}), ({"gpu", "short"}, {"old"}), ({"gpu"}, {"fast", "ib"})]
     )
@@ -367,11 +372,13 @@ NODES = tuple(
         ({"constraint": "[fast|old]"}, (), {"n0", "n2"}),
         ({"constraint": "nosuch"}, (), set()),
         ({"excluded": ("n1",)}, (), {"n0", "n2"}),
+        ({"disk_mb": 1000}, (), {"n1", "n2"}),
+        ({"disk_mb": 2001}, (), set()),
         ({}, ("n1",), {"n1"}),
         ({"partitions": ("short",), "constraint": "fast", "excluded": ("n2",)}, (), {"n0"}),
     ],
 )
-def test_partitions_features_and_names_say_where(
+def test_partitions_features_disks_and_names_say_where(
     asks: dict[str, object], pinned: tuple[str, ...], found: set[str] | None
 ) -> None:
     where, job = Where(NODES), replace(RIGID, **asks)  # type: ignore[arg-type]
@@ -389,4 +396,5 @@ def test_other_partitions_and_features_of_nodes_are_another_matter() -> None:
     assert not where.differs(replace(each, cpus_used=3) for each in NODES)
     assert where.differs(NODES[:2])
     assert where.differs((replace(NODES[0], features=frozenset()), *NODES[1:]))
+    assert where.differs((replace(NODES[0], disk_mb=7), *NODES[1:]))
     assert where.differs((replace(NODES[0], partitions=frozenset({"gpu"})), *NODES[1:]))
