@@ -182,6 +182,15 @@ def not_barred(
     return types, free.outside(barred) if parts else free
 
 
+def _is_there(view: JobView, before: Entry | None) -> bool:
+    """Whether a job runs where the plan in force has put it."""
+    return (
+        isinstance(before, Placed)
+        and bool(before.placements)
+        and before.placements[0].configuration == view.configuration
+    )
+
+
 class _Packer:
     def __init__(self, snapshot: Snapshot, packing: Packing, fit: Fit) -> None:
         self._snapshot = snapshot
@@ -201,12 +210,14 @@ class _Packer:
         previous = self._snapshot.previous.entries
         queue = [(view, previous.get(view.job.id)) for view in order]
         for view, before in queue:
-            # What was to be stopped and may not be any more goes on, whatever was to take its GPUs.
-            if isinstance(before, Waiting) and view.blocked is None and self._fixed(view):
+            # What may not be stopped goes on, whatever was to take its GPUs: it was to be stopped
+            # when it still could be, or Slurm has started it where no plan had put it.
+            if view.blocked is None and self._is_found(view, before):
                 self._hold(view, None)
                 self._regained = True
         for view, before in queue:
-            if view.blocked is None and (before is None or isinstance(before, Placed)):
+            held = view.id in self._stays or view.id in self._claims.kept
+            if not held and view.blocked is None and not isinstance(before, Waiting):
                 self._hold(view, before)
         changes: dict[str, Entry] = {}
         for view, before in queue:
@@ -270,7 +281,7 @@ class _Packer:
         # ended on a node that has closed, can have made it otherwise.
         snapshot, placed = self._snapshot, before
         runs_on = view.configuration
-        if runs_on is not None and (self._packing is not Packing.PREEMPT or self._fixed(view)):
+        if runs_on is not None and self._goes_on(view):
             # It stays where it is, whatever was planned: Slurm may have started it elsewhere.
             placed = entry_at(snapshot, view, runs_on)
         changed = self._regained or snapshot.nodes_changed or view.job.id in snapshot.changed
@@ -289,6 +300,16 @@ class _Packer:
         else:
             self._claims.take(view.job, placed)
             self._stays[view.id] = placed
+
+    def _is_found(self, view: JobView, before: Entry | None) -> bool:
+        """Whether a job has GPUs that no plan gave it, and goes on, or need not go."""
+        unplanned = before is None and view.configuration is not None
+        return unplanned or (self._goes_on(view) and not _is_there(view, before))
+
+    def _goes_on(self, view: JobView) -> bool:
+        """Whether a job runs, and nothing here stops it."""
+        stops = self._packing is Packing.PREEMPT
+        return self._fixed(view) or (not stops and view.configuration is not None)
 
     @staticmethod
     def _fixed(view: JobView) -> bool:
