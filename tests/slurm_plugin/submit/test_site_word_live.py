@@ -70,12 +70,15 @@ def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
     assert site.shares.tree is not None
     assert (site.shares.tree.shares["big", ""], site.shares.tree.shares["small", ""]) == (3, 1)
     daemon = daemon_of(asked)
-    # All jobs of one account are submitted before those of the other.
+    # All jobs of one account are submitted before those of the other. They are held until all are
+    # known: on a busy machine some are looked up in another cycle.
     jobs = [
-        sbatch(shared, f"--account={account}", *ONE)
+        sbatch(shared, "--hold", f"--account={account}", *ONE)
         for account in ("small", "big")
         for _ in range(12)
     ]
+    drive(daemon, lambda: daemon.world.managed.keys() >= {*jobs}, 60)
+    shared.command("scontrol", "release", ",".join(jobs))
 
     def held() -> Counter[str]:
         state = asked.read().jobs
