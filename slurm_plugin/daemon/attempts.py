@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
+from slurm_plugin.daemon.managed import again_after_s
 from slurm_plugin.daemon.request import Request
 
 IN_VAIN = 3
 """After so many of a kind that Slurm did not start one at a time is tried."""
 
-_NEXT_S = 60.0
-"""How long the next one of its kind waits for the one that is tried."""
-
-_FORGOTTEN_S = 600.0
+_FORGOTTEN_S = 1800.0
 """After so long without another one a kind is like all others again."""
 
 
@@ -85,7 +83,7 @@ class Attempts:
                 return True
             kind = Kind(kind.user)
         tried, since_s = self._tried.get(kind, ("", -math.inf))
-        if not since_s <= now < since_s + _NEXT_S:
+        if not since_s <= now < since_s + again_after_s(self._in_vain[kind].times - IN_VAIN):
             tried = job
             self._tried[kind] = job, now
         return tried == job

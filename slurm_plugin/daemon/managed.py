@@ -31,6 +31,18 @@ from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, of_job, word_
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm did not start for a limit, or did not place."""
 
+LONGEST_S = 600.0
+"""The longest time after which a job is tried again that Slurm has not started."""
+
+
+def again_after_s(times: int) -> float:
+    """Return how long it waits that has waited so often in vain before: longer each time.
+
+    Other jobs may be stopped for it each time that it is placed.
+    """
+    return min(LONGEST_S, QUOTA_S * 2.0 ** min(times, 10))
+
+
 BELIEVED_S = 600.0
 """How long Slurm's word of a limit keeps a job back that is not placed."""
 
@@ -52,8 +64,9 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `in_vain` are those that have just been added. `limited_s` is since when
-    Slurm has named a limit of it while it was not placed. `partial_s` is when a part of its run was
+    tried there again; `in_vain` are those that have just been added, `failures` how often Slurm has
+    not started it since it last did. `limited_s` is since when Slurm has named a limit of it while
+    it was not placed. `partial_s` is when a part of its run was
     first seen without the rest, `ending_s` when it was first seen to end. `stopped` is the number
     of the run that Slurm was last told to stop. Of a job of copies `copies` are its elements that
     have not ended, by id, which have the runs, and `surplus` those beyond what the policy may give
@@ -77,6 +90,7 @@ class ManagedJob:
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
     in_vain: tuple[str, ...] = ()
+    failures: int = 0
     limited_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
@@ -165,9 +179,11 @@ class ManagedJob:
         It is tried elsewhere at once if that was for the nodes (`there`), and not for the second
         time; else nowhere for a while.
         """
-        again_s, before = now + QUOTA_S, self.shunned_at(now)
+        before = self.shunned_at(now)
         if before.issuperset(nodes):
             return
+        self.failures += 1
+        again_s = now + again_after_s(max(0, self.failures - 2))
         self.in_vain = tuple(nodes)
         if before or not there:
             self.quota = why, again_s
@@ -210,7 +226,7 @@ class ManagedJob:
         """Return the nodes on which it is not tried now."""
         # The clock may have been set back.
         self.shunned = {
-            name: each for name, each in self.shunned.items() if now < each[1] <= now + QUOTA_S
+            name: each for name, each in self.shunned.items() if now < each[1] <= now + LONGEST_S
         }
         return frozenset(self.shunned)
 

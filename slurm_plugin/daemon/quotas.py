@@ -8,7 +8,7 @@ from __future__ import annotations
 from hetsched_core.types import Reason, ReasonCode
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.attempts import Attempts, kind_of
-from slurm_plugin.daemon.managed import LIMITS, QUOTA_S, ManagedJob
+from slurm_plugin.daemon.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
@@ -65,7 +65,7 @@ class Quotas:
                 gpus = 0 if "Job" in named.detail else seen.gpus
                 self._met[peers] = named, gpus, now + QUOTA_S
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
-            known.quota and not now < known.quota[1] <= now + QUOTA_S
+            known.quota and not now < known.quota[1] <= now + LONGEST_S
         ):
             known.quota = None
         if seen.state is not JobState.PENDING:

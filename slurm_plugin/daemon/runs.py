@@ -62,7 +62,7 @@ def run_of(
     if running and half:
         return None
     if running:
-        known.share = share_of(seen)
+        known.share, known.failures = share_of(seen), 0
     until_s = None if known.ending_s is None else known.ending_s + settings.grace_s
     since_s = seen.start_s if seen.start_s is not None else now
     if until_s is not None and before is not None and before.begun:

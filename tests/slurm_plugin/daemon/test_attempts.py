@@ -54,9 +54,9 @@ def test_after_a_while_all_are_as_others_again() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
         attempts.failed(kind, HERE, 0.0)
-    attempts.forget(601.0)
+    attempts.forget(1801.0)
     assert not attempts
-    assert tried(attempts, ODD, 601.0) == ODD
+    assert tried(attempts, ODD, 1801.0) == ODD
 
 
 def test_what_starts_on_other_nodes_says_nothing_of_those_on_which_others_do_not() -> None:
@@ -71,3 +71,17 @@ def test_what_starts_on_other_nodes_says_nothing_of_those_on_which_others_do_not
     attempts.started(PLAIN, HERE[:1])
     assert attempts.may_try(PLAIN, "2", 1.0)
     assert tried(attempts, ODD[:2], 1.0) == ODD[:2]
+
+
+def test_the_next_one_waits_longer_each_time_and_at_most_ten_minutes() -> None:
+    attempts, now, waits = Attempts(), 0.0, []
+    for _ in range(IN_VAIN):
+        attempts.failed(PLAIN, HERE, now)
+    for number in range(6):
+        assert attempts.may_try(PLAIN, f"{number}", now)
+        attempts.failed(PLAIN, HERE, now)
+        since, now = now, now + 1.0
+        while not attempts.may_try(PLAIN, f"{number + 1}", now):
+            now += 1.0
+        waits.append(now - since)
+    assert waits == [120.0, 240.0, 480.0, 600.0, 600.0, 600.0]

@@ -168,8 +168,8 @@ def test_of_a_kind_that_slurm_does_not_start_one_at_a_time_is_tried_until_one_st
 
     there: dict[str, str] = {}
     assert len(cycle()) == 4
-    tried = [len(cycle()) for _ in range(130)]
-    # The first four are given up together; another is tried once a minute.
+    tried = [len(cycle()) for _ in range(400)]
+    # The first four are given up together; another is tried after two minutes, then after four.
     assert max(tried[10:]) == 1
     assert 2 <= sum(now > before for before, now in pairwise(tried)) <= 3
     assert "20" in there
