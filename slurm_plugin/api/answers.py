@@ -304,12 +304,17 @@ def _why(published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
         if kept is None
         else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
         "would_help": [str(remedy) for remedy in found.remedies],
-        "slurm": _words_of_slurm(published, job),
+        "slurm": _words_of_slurm(published, job, found.phase),
     }
 
 
-def _words_of_slurm(published: CycleView, job: str) -> str:
-    """Return Slurm's own word for why a job waits; "" for one that does not."""
+def _words_of_slurm(published: CycleView, job: str, phase: Phase) -> str:
+    """Return Slurm's own word for why a job waits; "" for one that does not.
+
+    Of a job that runs as copies others of its elements may wait.
+    """
+    if phase not in (Phase.WAITING, Phase.PLACED):
+        return ""
     record = record_of(published.records, job)
     return "" if record is None or record.state is not JobState.PENDING else record.reason
 

@@ -98,6 +98,14 @@ def test_a_suspended_job_is_told_with_squeues_letter_and_why_says_so() -> None:
     assert [reason["code"] for reason in said["reasons"]] == ["suspended"]
 
 
+def test_of_a_job_that_runs_slurms_word_for_others_of_its_elements_is_not_told() -> None:
+    waits = replace(WAITING, id="1", reason="Resources", array="1", unsplit=(2, 3))
+    said = answer(published(records={"1": waits}), {"ask": "why", "job": "1"}, ADMIN)
+    assert (said["state"], said["slurm"]) == ("R", "")
+    said = answer(published(records={"2": waits}), {"ask": "why", "job": "2"}, ADMIN)
+    assert (said["state"], said["slurm"]) == ("PD", "Resources")
+
+
 def test_a_job_whose_nodes_are_being_woken_is_not_running_yet() -> None:
     waking = view("1", held(on(n0=4), begun=False), counts=(4,))
     snapshot = replace(snapshot_of(CLUSTER, [waking]), asleep=frozenset({"n1"}))
