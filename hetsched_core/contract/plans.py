@@ -226,9 +226,8 @@ def shapes_come_and_go(trial: Trial) -> Iterator[str]:
             plan = trial.policy.plan(snapshot)
             for violation in check_plan(snapshot, plan, trial.policy.info.model):
                 yield f"{decision}, with shapes {when}: {violation}"
-            for job, entry in sorted(plan.entries.items()):
-                never = isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER
-                if never and _fit(trial, snapshot, job) is Fit.YES:
+            for job in sorted(plan.entries):
+                if plan.never(job) and _fit(trial, snapshot, job) is Fit.YES:
                     yield f"{decision}, with shapes {when}: job {job} fits and is told never"
 
 

@@ -52,7 +52,6 @@ from hetsched_core.types import (
     Cluster,
     Entry,
     ExecutionModel,
-    Horizon,
     Knowledge,
     NodeCondition,
     OfflineSnapshot,
@@ -534,9 +533,7 @@ class Simulation:
             return False
         self._idle_instants += 1
         return self._idle_instants > MAX_IDLE_ROUNDS or all(
-            isinstance(entry := self._planner.plan.entries.get(job_id), Waiting)
-            and entry.reason.code.horizon is Horizon.NEVER
-            for job_id in world.active
+            self._planner.plan.never(job_id) for job_id in world.active
         )
 
 

@@ -12,7 +12,7 @@ from immutables import Map
 from hetsched_core.types.cluster import Configuration
 from hetsched_core.types.job import Purpose
 from hetsched_core.types.making import cheaply_made, maker
-from hetsched_core.types.reason import Reason
+from hetsched_core.types.reason import Horizon, Reason
 
 
 class ExecutionModel(StrEnum):
@@ -193,6 +193,11 @@ class Plan:
     base: object = None
     changed: frozenset[str] | None = None
     identity: object = field(default_factory=_Token)
+
+    def never(self, job: str) -> bool:
+        """Whether a job waits of which the policy says that it can never place it."""
+        entry = self.entries.get(job)
+        return isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER
 
     def revise(
         self,

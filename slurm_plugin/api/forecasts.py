@@ -26,7 +26,7 @@ from hetsched_core.forecast import (
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import StoredRange
-from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
+from hetsched_core.types import Job, JobView, Plan, Snapshot, Waiting
 from slurm_plugin.api.turns import Turns
 
 MOST_S = 8.0
@@ -222,13 +222,12 @@ class Forecasts:
         self._free.set()
 
     def _is_new(self, known: Known, view: JobView) -> bool:
-        entry = known.plan.entries.get(view.id)
         return (
             view.first_start_s is None
             and not view.runs
             and view.blocked is None
-            and isinstance(entry, Waiting)
-            and entry.reason.code.horizon is not Horizon.NEVER
+            and isinstance(known.plan.entries.get(view.id), Waiting)
+            and not known.plan.never(view.id)
             and view.id in known.jobs
             and known.jobs[view.id][0] not in self._waiting
         )

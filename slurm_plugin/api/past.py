@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hetsched_core.errors import InputError
 from hetsched_core.forecast import HORIZON_S, RangeAccuracy, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
-from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
+from hetsched_core.types import Entry, JobView, Phase, Placed, Reason, ReasonCode, Waiting
 from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, may_see, outside, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
@@ -94,7 +94,7 @@ class StoreAnswers:
             why = _holding(view, entry, published.snapshot.now)
         elif view.blocked is not None:
             why = str(view.blocked)
-        elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
+        elif isinstance(entry, Waiting) and published.plan.never(job):
             why = str(seen_by(published, peer, entry.reason))
         else:
             found = self._forecasts.when(job, peer.user)

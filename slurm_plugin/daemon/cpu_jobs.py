@@ -39,6 +39,9 @@ BEYOND = (
 
 _NOTHING = (0.0, 0.0)
 
+_UNLIMITED_S = 365 * 86_400.0
+"""How long a job without a time limit lasts, as in Slurm's backfill."""
+
 
 class CpuJob(NamedTuple):
     """A waiting job without GPUs, what it asks for, and the nodes that it may run on."""
@@ -246,7 +249,7 @@ class _Rooms:
         starting is added to `beyond_idle_gpus` while it has to wait.
         """
         job, share, many = each.job, each.job.on_each, each.job.least_nodes
-        ends_s = self._cycle.now + (math.inf if job.time_limit_s is None else job.time_limit_s)
+        ends_s = self._cycle.now + _lasts_s(job)
         kind = share, many, each.where, job.partitions, ends_s if self._before else 0.0
         if kind in self._full:
             # Its turn comes after that of its like, which keeps what there is.
@@ -464,13 +467,17 @@ def _ends(
     """Return when jobs on a node end at the latest, and the CPUs, MiB and GPUs that they leave."""
     return sorted(
         (
-            now if job.id in movable else max(now, job.start_s + job.time_limit_s),
+            now if job.id in movable else max(now, job.start_s + _lasts_s(job)),
             *job.on_each,
             job.gpus / len(job.nodes),
         )
         for job in running
-        if node in job.nodes and job.start_s is not None and job.time_limit_s is not None
+        if node in job.nodes and job.start_s is not None
     )
+
+
+def _lasts_s(job: SlurmJob) -> float:
+    return _UNLIMITED_S if job.time_limit_s is None else job.time_limit_s
 
 
 def _room_at(room: _Room, share: tuple[float, ...], ends: Iterable[tuple[float, ...]]) -> float:

@@ -436,7 +436,8 @@ class Daemon:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
         # What idle GPUs keep is for those that may yet be placed there.
-        waiting = [known for known in world.hopeful() if world.without_gpus]
+        hopeful = world.hopeful() if world.without_gpus else ()
+        waiting = [known for known in hopeful if not self._planner.plan.never(known.job.id)]
         able = [known for known in waiting if not known.blocked]
         # A job that moves does not wait, and has a node to come to.
         starts = (each.placement.configuration for each in actions if isinstance(each, Start))

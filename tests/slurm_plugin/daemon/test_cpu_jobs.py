@@ -195,6 +195,15 @@ def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: s
     assert places(Site(waits, large, nodes=down, policy=policy).cycle()) == {"1": ("n0",)}
 
 
+def test_a_job_that_the_policy_can_never_place_keeps_nothing() -> None:
+    # Under hadare a job has whole nodes.
+    small = replace(RIGID, cpus=8, asked=HostRequest(8), memory_mb=64_000)
+    for waits in (small, replace(small, memory_mb=1000)):
+        site = Site(waits, cpu_job(1, 30), policy="hadare")
+        assert places(site.cycle()) == {"1": ("n0",)}
+        assert site.daemon.plan.never(waits.id)
+
+
 def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:
     runs = replace(running(RIGID, "n0"), cpus=8, asked=HostRequest(8))
     nodes = (replace(node("n0", used=1), cpus_used=8), node("n1"))
@@ -221,6 +230,9 @@ def test_what_ends_before_a_job_of_gpus_could_start_passes_on_the_nodes_that_it_
     short, long = cpu_job(1, 20, time_limit_s=7000.0), cpu_job(2, 1, time_limit_s=9000.0)
     there = places(Site(waits, runs, short, long, nodes=nodes).cycle())
     assert there.keys() == {"1"}
+    endless = replace(runs, time_limit_s=None)
+    there = places(Site(waits, endless, short, long, nodes=nodes).cycle())
+    assert there.keys() == {"1", "2"}
     # What the policy can stop may leave at any moment.
     movable = running(replace(MOVABLE, id="6", user="bob"), "n1", since_s=1000.0)
     movable = replace(movable, time_limit_s=8000.0, memory_mb=1000)
