@@ -99,7 +99,6 @@ class CpuCycle:
     Attributes:
         waiting: those that wait.
         others: all jobs as Slurm shows them; of those that run it is asked when they end.
-        movable: the ids of those that the policy may stop, so that they may end now.
         nodes: the managed nodes.
         needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
         kept: what is kept for a job of GPUs: only what ends before that could start passes there.
@@ -114,7 +113,6 @@ class CpuCycle:
 
     waiting: Collection[CpuJob]
     others: Iterable[SlurmJob]
-    movable: Collection[str]
     nodes: Mapping[str, NodeView]
     needs: tuple[float, float]
     kept: Kept
@@ -327,7 +325,7 @@ class _Rooms:
         running = [job for job in cycle.others if job.state is JobState.RUNNING]
         return max(
             (
-                _room_at(left[name], share, _ends(running, name, cycle.movable, cycle.now))
+                _room_at(left[name], share, _ends(running, name, cycle.now))
                 for name in nodes
                 if name in left
             ),
@@ -461,13 +459,11 @@ def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
     )
 
 
-def _ends(
-    running: Iterable[SlurmJob], node: str, movable: Collection[str], now: float
-) -> list[tuple[float, ...]]:
+def _ends(running: Iterable[SlurmJob], node: str, now: float) -> list[tuple[float, ...]]:
     """Return when jobs on a node end at the latest, and the CPUs, MiB and GPUs that they leave."""
     return sorted(
         (
-            now if job.id in movable else max(now, job.start_s + _lasts_s(job)),
+            max(now, job.start_s + _lasts_s(job)),
             *job.on_each,
             job.gpus / len(job.nodes),
         )

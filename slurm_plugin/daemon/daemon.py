@@ -452,7 +452,6 @@ class Daemon:
         cycle = CpuCycle(
             waiting=world.without_gpus,
             others=self._state.jobs.values() if self._state else (),
-            movable={known.slurm.id for known in world.units() if known.job.preemptible},
             nodes=world.nodes,
             needs=needs_of(known.request for known in waiting),
             kept=kept_for(able, world.nodes.values()),

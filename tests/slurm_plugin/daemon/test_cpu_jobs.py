@@ -233,10 +233,6 @@ def test_what_ends_before_a_job_of_gpus_could_start_passes_on_the_nodes_that_it_
     endless = replace(runs, time_limit_s=None)
     there = places(Site(waits, endless, short, long, nodes=nodes).cycle())
     assert there.keys() == {"1", "2"}
-    # What the policy can stop may leave at any moment.
-    movable = running(replace(MOVABLE, id="6", user="bob"), "n1", since_s=1000.0)
-    movable = replace(movable, time_limit_s=8000.0, memory_mb=1000)
-    assert places(Site(waits, movable, short, nodes=nodes).cycle()) == {}
     # Too few nodes are up: it keeps none.
     one = (node("n0"), node("n1", condition=NodeCondition.DOWN))
     assert places(Site(waits, long, nodes=one).cycle()) == {"2": ("n0",)}
