@@ -5,6 +5,7 @@ from __future__ import annotations
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import complete, is_finishing, nodes_entered, pieces_held
+from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     ManagedJob,
@@ -27,6 +28,7 @@ def run_of(
     cluster: Cluster,
     speeds: Speeds | None,
     settings: DaemonSettings,
+    line: Line,
     now: float,
 ) -> Run | None:
     """Return what a job holds; None for nothing.
@@ -38,10 +40,11 @@ def run_of(
         cluster: the nodes.
         speeds: estimates, for runs that have told nothing.
         settings: times.
+        line: what else is placed and has not started.
         now: seconds UTC.
     """
     if seen.state is JobState.PENDING:
-        return _starting(known, seen, cluster, speeds, settings, now)
+        return _starting(known, seen, cluster, speeds, settings, line, now)
     known.placed_s = None
     ends = seen.state is JobState.COMPLETING
     # The clock may have been set back.
@@ -102,6 +105,7 @@ def _starting(
     cluster: Cluster,
     speeds: Speeds | None,
     settings: DaemonSettings,
+    line: Line,
     now: float,
 ) -> Run | None:
     """A placed job holds its GPUs already, until it takes too long to start."""
@@ -113,12 +117,10 @@ def _starting(
     if known.placed_s is None:
         known.placed_s = now
     # It may never start there: meanwhile others may have what it keeps from them.
-    late: Reason | None = None
-    if now - known.placed_s > settings.start_timeout_s:
-        waited = f"it has not started within {settings.start_timeout_s:g} s"
-        late = Reason(ReasonCode.NOT_STARTED, detail=f"{waited}, Slurm says {seen.reason}")
-    elif now - known.placed_s > PATIENCE_S:
-        late = not_started(seen)
+    late = _late(known, seen, settings, line, now)
+    if late is not None and (first := line.ahead_of(seen)):
+        line.blamed.add(first)
+        known.placed_s, late = now, None
     if late is not None and known.quota is None:
         nodes = [name for name, _ in configuration]
         known.not_started_on(nodes, late, now, there=of_nodes(seen.reason))
@@ -128,6 +130,22 @@ def _starting(
     if before is not None and not before.begun and before.configuration == configuration:
         return before
     return as_run(known, seen.restarts, configuration, now, None, speeds, settings, begun=False)
+
+
+def _late(
+    known: ManagedJob, seen: SlurmJob, settings: DaemonSettings, line: Line, now: float
+) -> Reason | None:
+    """Return why a job that was placed has not started, and is not likely to."""
+    waited_s = now - (now if known.placed_s is None else known.placed_s)
+    if waited_s > settings.start_timeout_s:
+        words = f"it has not started within {settings.start_timeout_s:g} s"
+        return Reason(ReasonCode.NOT_STARTED, detail=f"{words}, Slurm says {seen.reason}")
+    if waited_s <= PATIENCE_S:
+        return None
+    if line.is_blamed(seen):
+        words = f"others wait behind it, Slurm says {seen.reason}"
+        return Reason(ReasonCode.NOT_STARTED, detail=words)
+    return not_started(seen)
 
 
 def _placed(known: ManagedJob, seen: SlurmJob, now: float) -> Configuration | None:

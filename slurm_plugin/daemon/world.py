@@ -74,6 +74,7 @@ from slurm_plugin.daemon.gangs import (
     spares,
 )
 from slurm_plugin.daemon.hold import hold_name, is_managed
+from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     ManagedJob,
@@ -190,6 +191,7 @@ class LiveWorld:
         self.asleep: frozenset[str] = frozenset()
         self._quotas = Quotas()
         self._closures = Closures()
+        self._line = Line()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -203,6 +205,7 @@ class LiveWorld:
                 job and those behind it are taken in another time.
         """
         self.records = state.jobs
+        self._line = Line(state.jobs.values(), self._line.blamed)
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None
@@ -756,7 +759,7 @@ class LiveWorld:
         self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
     ) -> tuple[Run | None, Reason | None]:
         """Return what a job holds, and why it may not start."""
-        run = run_of(known, seen, cluster, self.speeds, self._settings, now)
+        run = run_of(known, seen, cluster, self.speeds, self._settings, self._line, now)
         if run is not None:
             run = self.elements.named(run, cluster)
         named = blocked_by(seen)

@@ -177,6 +177,21 @@ def test_of_a_kind_that_slurm_does_not_start_one_at_a_time_is_tried_until_one_st
     assert sum("one at a time is tried" in str(each) for each in waits) >= 7
 
 
+def test_of_those_on_one_node_the_first_is_given_up_and_not_those_that_wait_behind_it() -> None:
+    odd = replace(RIGID, id="1", user="eve", priority=9)
+    good = [replace(RIGID, id=f"{number}", submit_s=0.5, priority=1) for number in (2, 3)]
+    site = Site(odd, *good)
+    assert places(site.cycle()).keys() == {"1", "2", "3"}
+    waits = [replace(placed(job, "n0"), reason="ReqNodeNotAvail") for job in good]
+    stuck = replace(placed(odd, "n0"), reason="Resources")
+    assert named(site.see(stuck, *waits, seconds=8)) == [("Leave", "1")]
+    # They have time from when it has gone.
+    assert site.see(odd, *waits, seconds=3) == []
+    assert [site.world.managed[job.id].failures for job in good] == [0, 0]
+    # One that is first itself has failed.
+    assert {name for name, _ in named(site.see(odd, waits[0], seconds=4))} == {"Leave"}
+
+
 def test_nodes_that_are_up_come_before_those_that_sleep_and_who_wakes_one_is_placed() -> None:
     asleep = replace(node("n0"), asleep=True)
     site = Site(RIGID, nodes=(asleep, *THREE[1:]))
