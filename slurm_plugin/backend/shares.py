@@ -77,7 +77,7 @@ def read_shares(configuration: str) -> SlurmShares | None:
         qos: dict[str, int] = {}
         requeued: frozenset[str] = frozenset()
         if weighs(configuration, "QOS"):
-            asked = "format=Name,Priority,Preempt,PreemptMode"
+            asked = "format=Name,Priority,Preempt,PreemptMode,PreemptExemptTime"
             told = told_by("sacctmgr", "-nP", "show", "qos", asked)
             qos, requeued = parse_qos(told, configuration)
         partitions = told_by("scontrol", "show", "partitions", "--oneliner")
@@ -111,7 +111,8 @@ def parse_requeued(partitions: str, configuration: str) -> frozenset[str]:
         partitions: what `scontrol show partitions --oneliner` prints.
         configuration: what `scontrol show config` prints.
     """
-    if setting_of(configuration, "PreemptType") != "preempt/partition_prio":
+    kind = setting_of(configuration, "PreemptType")
+    if kind != "preempt/partition_prio" or _is_exempt(configuration):
         return frozenset()
     found = re.findall(r"PartitionName=(\S+).* PreemptMode=(\S+)", partitions)
     return frozenset(name for name, mode in found if _requeues(mode))
@@ -121,23 +122,37 @@ def parse_qos(text: str, configuration: str) -> tuple[dict[str, int], frozenset[
     """Return the priorities of all QOS, and those whose jobs are requeued for jobs of others.
 
     Args:
-        text: what `sacctmgr -nP show qos format=Name,Priority,Preempt,PreemptMode` prints.
+        text: what `sacctmgr -nP show qos` prints of Name,Priority,Preempt,PreemptMode,
+            PreemptExemptTime.
         configuration: what `scontrol show config` prints.
 
     Raises:
         ValueError: it has another form.
     """
     rows = [tuple(line.split("|")) for line in text.splitlines()]
-    priorities = {name: int(first) for name, first, _, _ in rows}
+    priorities = {name: int(first) for name, first, *_ in rows}
     if setting_of(configuration, "PreemptType") != "preempt/qos":
         return priorities, frozenset()
     mode_of_all = setting_of(configuration, "PreemptMode")
-    stopped = {name for _, _, preempts, _ in rows for name in preempts.split(",")}
+    stopped = {name for _, _, preempts, *_ in rows for name in preempts.split(",")}
+    exempt = _is_exempt(configuration)
     return priorities, frozenset(
         name
-        for name, _, _, mode in rows
-        if name in stopped and _requeues(mode_of_all if mode == "cluster" else mode)
+        for name, _, _, mode, own_s in rows
+        if name in stopped
+        and not (_lasts(own_s) if own_s else exempt)
+        and _requeues(mode_of_all if mode == "cluster" else mode)
     )
+
+
+def _is_exempt(configuration: str) -> bool:
+    """Whether the site leaves jobs alone for a while after their start: ours gives them longer."""
+    return _lasts(setting_of(configuration, "PreemptExemptTime"))
+
+
+def _lasts(time: str) -> bool:
+    """Whether a time such as `01:00:00` is more than none."""
+    return any(digit in time for digit in "123456789") and not time.startswith("-")
 
 
 def _requeues(mode: str) -> bool:

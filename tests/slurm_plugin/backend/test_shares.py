@@ -71,7 +71,13 @@ def test_a_factor_counts_where_it_has_a_weight() -> None:
     assert not weighs(configuration, "Age")
 
 
-QOS = "normal|0||cluster\nhigh|9|normal,scav,lost|cluster\nscav|0||requeue\nlost|0||cancel\n"
+QOS = """\
+normal|0||cluster|
+high|9|normal,scav,lost,spared|cluster|
+scav|0||requeue|00:00:00
+lost|0||cancel|
+spared|0||requeue|01:00:00
+"""
 PARTITIONS = """\
 PartitionName=gpu Nodes=n[0-5] PreemptMode=REQUEUE PriorityTier=1 X=Y
 PartitionName=rest Nodes=n[0-5] PreemptMode=GANG,REQUEUE PriorityTier=1 X=Y
@@ -80,18 +86,28 @@ PartitionName=own Nodes=n[0-5] PreemptMode=OFF PriorityTier=1 X=Y
 
 
 @pytest.mark.parametrize(
-    ("preempts", "mode", "partitions", "qos"),
+    ("preempts", "mode", "exempt", "partitions", "qos"),
     [
-        ("(null)", "REQUEUE", set(), set()),
-        ("preempt/partition_prio", "OFF", {"gpu", "rest"}, set()),
-        ("preempt/qos", "OFF", set(), {"scav"}),
-        ("preempt/qos", "GANG,REQUEUE", set(), {"scav", "normal"}),
+        ("(null)", "REQUEUE", "00:00:00", set(), set()),
+        ("preempt/partition_prio", "OFF", "00:00:00", {"gpu", "rest"}, set()),
+        ("preempt/partition_prio", "OFF", "00:01:00", set(), set()),
+        ("preempt/qos", "OFF", "00:00:00", set(), {"scav"}),
+        ("preempt/qos", "GANG,REQUEUE", "00:00:00", set(), {"scav", "normal"}),
+        # A QOS' own time goes before that of all.
+        ("preempt/qos", "GANG,REQUEUE", "00:01:00", set(), {"scav"}),
     ],
 )
 def test_what_gives_way_is_what_the_site_s_preemption_requeues(
-    preempts: str, mode: str, partitions: set[str], qos: set[str]
+    preempts: str, mode: str, exempt: str, partitions: set[str], qos: set[str]
 ) -> None:
-    configuration = f"PreemptMode             = {mode}\nPreemptType             = {preempts}\n"
+    configuration = "".join(
+        f"{name:24}= {value}\n"
+        for name, value in (
+            ("PreemptMode", mode),
+            ("PreemptType", preempts),
+            ("PreemptExemptTime", exempt),
+        )
+    )
     assert parse_requeued(PARTITIONS, configuration) == partitions
     priorities, requeued = parse_qos(QOS, configuration)
     assert priorities["high"] == 9
