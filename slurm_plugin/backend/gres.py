@@ -91,6 +91,23 @@ def gpu_part(text: str | None) -> str:
     )
 
 
+_OTHER = re.compile(r"(?:^|,)(?:gres[/:])?(\w+)(?:[:=]([^,(]*))?")
+
+
+@lru_cache(maxsize=4096)
+def other_gres(text: str | None) -> tuple[tuple[str, int], ...]:
+    """Read what a text such as `gres/gpu:1,gres/fpga:xc:2` says of others than GPUs: name, count.
+
+    A count in thousands or more (`4K`), or without a number, is 1.
+    """
+    counts: Counter[str] = Counter()
+    for name, rest in _OTHER.findall(re.sub(r"\([^)]*\)", "", text or "")):
+        if name not in ("gpu", *SHARES, "license", "cpu", "mem", "node", "billing", "energy"):
+            last = rest.rpartition(":")[2]
+            counts[name] += int(last) if last.isdecimal() else 1
+    return tuple(sorted(counts.items()))
+
+
 NO_LIMIT = 1_000_000
 """The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
 

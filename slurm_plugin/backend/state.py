@@ -56,7 +56,8 @@ class SlurmNode:
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
     maintenance; one that is `asleep` (powered down) takes a job that wakes it. `features` are those
-    that are active. `disk_mb` is its temporary disk. `up_since_s` is when its slurmd started.
+    that are active. `disk_mb` is its temporary disk, `gres` what it has beside GPUs,
+    as (name, count) pairs. `up_since_s` is when its slurmd started.
     """
 
     name: str
@@ -72,6 +73,7 @@ class SlurmNode:
     up_since_s: float = 0.0
     asleep: bool = False
     disk_mb: int = 0
+    gres: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class SlurmJob:
         excluded: the nodes that it must not run on, sorted.
         resources: how it asks for nodes, tasks and GPUs; no field is None.
         tasks_per_node: how many it asks for, 0 for no word on that.
+        gres: what it asks for on each node beside GPUs: (name, count) pairs, sorted.
         disk_mb: MiB of temporary disk that each of its nodes must have (`--tmp`).
         cpus_least: the CPUs that it needs on each node (`--mincpus`, or by its tasks there).
         exclusive: `node` if it shares no node; `user`, `mcs` or `topo` if only with those; else "".
@@ -231,6 +234,7 @@ class SlurmJob:
     excluded: tuple[str, ...] = ()
     resources: Resources = Resources((1, 0), 1, "", "", "", "")
     tasks_per_node: int = 0
+    gres: tuple[tuple[str, int], ...] = ()
     disk_mb: int = 0
     cpus_least: int = 0
     exclusive: str = ""

@@ -43,6 +43,7 @@ from slurm_plugin.backend.gres import (
     memory_mb_in,
     node_names,
     node_range,
+    other_gres,
 )
 from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private
 from slurm_plugin.backend.records import state_of
@@ -477,6 +478,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
             *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
         ),
         tasks_per_node=_whole(row, "tasks_per_node"),
+        gres=other_gres(row.get("tres_per_node")),
         disk_mb=_whole(row, "minimum_tmp_disk_per_node"),
         cpus_least=_whole(row, "minimum_cpus_per_node"),
         exclusive=exclusive,
@@ -563,6 +565,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         condition=condition(words),
         asleep=is_asleep(words),
         disk_mb=_whole(row, "temporary_disk"),
+        gres=other_gres(row.get("gres")),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=gpus_in_use(row.get("gres_used", "")),
         cpus=int(row.get("effective_cpus") or row["cpus"]),

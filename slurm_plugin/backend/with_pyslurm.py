@@ -37,6 +37,7 @@ from slurm_plugin.backend.gres import (
     is_asleep,
     node_names,
     node_range,
+    other_gres,
 )
 from slurm_plugin.backend.limits import cluster_of
 from slurm_plugin.backend.records import state_of
@@ -378,7 +379,7 @@ def _gpus_and_mb(tres: Any) -> tuple[dict[str, int], int]:
 
 def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
-    per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
+    per_node = _text_of(job.gres_per_node)
     cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
     entered = job.reservation and per_node
     others = ("", "", "") if entered else (untold.per_job, untold.per_socket, untold.per_task)
@@ -447,6 +448,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
             per_task,
         ),
         tasks_per_node=_count_or_0(job.ntasks_per_node),
+        gres=other_gres(per_node),
         disk_mb=job.temporary_disk_per_node or 0,
         cpus_least=_count_or_0(job.min_cpus_per_node),
         exclusive=exclusive_of(job.resource_sharing or ""),
@@ -509,6 +511,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         condition=condition(words),
         asleep=is_asleep(words),
         disk_mb=node.temporary_disk or 0,
+        gres=other_gres(_text_of(node.configured_gres)),
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres) if gpus_used is None else gpus_used,
         cpus=node.effective_cpus or node.total_cpus,
@@ -519,6 +522,10 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         features=frozenset(node.active_features or ()),
         up_since_s=float(node.slurmd_start_time or 0),
     )
+
+
+def _text_of(gres: dict[str, int] | None) -> str:
+    return ",".join(f"{name}:{count}" for name, count in (gres or {}).items())
 
 
 def _gpus(gres: dict[str, int] | None) -> tuple[tuple[str, int], ...]:

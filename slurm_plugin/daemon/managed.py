@@ -300,7 +300,8 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what may change, beside what a job holds, of what its view is made from."""
     return (
         *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
-        *(seen.partitions, seen.constraint, seen.excluded, seen.disk_mb, seen.pinned),
+        *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
+        *(seen.disk_mb, seen.gres),
         *(spares(seen), is_finishing(seen)),
         seen.state is JobState.SUSPENDED,
     )

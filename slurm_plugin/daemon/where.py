@@ -1,4 +1,4 @@
-"""On which of the managed nodes a job may run: its partitions, features, disk, what it named."""
+"""On which managed nodes a job may run: its partitions, features, disk, gres, what it named."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class Where:
         self._partitions = {node.name: node.partitions for node in nodes}
         self._features: Mapping[str, frozenset[str]] = {node.name: node.features for node in nodes}
         self._disk_mb = {node.name: node.disk_mb for node in nodes}
+        self._gres = {node.name: dict(node.gres) for node in nodes}
         self._all = frozenset(self._partitions)
         self._found: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def differs(self, nodes: Iterable[SlurmNode]) -> bool:
         """Whether nodes are others than those that were looked at, or have other properties."""
         new = Where(nodes)
-        return (self._partitions, self._features, self._disk_mb) != (
-            *(new._partitions, new._features, new._disk_mb),
+        return (self._partitions, self._features, self._disk_mb, self._gres) != (
+            *(new._partitions, new._features, new._disk_mb, new._gres),
         )
 
     def has(self, partition: str, nodes: Iterable[str]) -> bool:
@@ -38,7 +39,7 @@ class Where:
             seen: the job.
             named: the nodes that its user asked for, () for none.
         """
-        key = (seen.partitions, seen.constraint, seen.excluded, seen.disk_mb, named)
+        key = (seen.partitions, seen.constraint, seen.excluded, seen.disk_mb, seen.gres, named)
         if key not in self._found:
             self._found[key] = self._look(seen, named)
         return self._found[key]
@@ -48,7 +49,9 @@ class Where:
         found = {
             name
             for name, own in self._partitions.items()
-            if (own is None or not wanted.isdisjoint(own)) and self._disk_mb[name] >= seen.disk_mb
+            if (own is None or not wanted.isdisjoint(own))
+            and self._disk_mb[name] >= seen.disk_mb
+            and all(self._gres[name].get(each, 0) >= count for each, count in seen.gres)
         }
         found.difference_update(seen.excluded)
         if named:

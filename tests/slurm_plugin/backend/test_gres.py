@@ -14,6 +14,7 @@ from slurm_plugin.backend.gres import (
     memory_mb_in,
     node_names,
     node_range,
+    other_gres,
 )
 
 
@@ -108,6 +109,23 @@ def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
 def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
     assert condition(words) is means
     assert is_asleep(words) is ("POWERED_DOWN" in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("gpu:a100:4(S:0-1),fpga:2", (("fpga", 2),)),
+        ("gres/gpu:1,gres/fpga:xc:1,gres/fpga:yd:2,license/cad:1", (("fpga", 3),)),
+        ("gpu:1,nic", (("nic", 1),)),
+        ("gpu:a100:1,shard:a100:8(0-7),bandwidth:4G(S:0,1)", (("bandwidth", 1),)),
+        ("cpu=3,mem=4G,gres/gpu=1", ()),
+        (None, ()),
+    ],
+)
+def test_what_is_no_gpu_is_told_by_name(
+    text: str | None, others: tuple[tuple[str, int], ...]
+) -> None:
+    assert other_gres(text) == others
 
 
 def test_node_lists_are_expanded_and_sorted() -> None:

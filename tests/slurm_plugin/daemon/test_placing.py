@@ -367,6 +367,7 @@ NODES = tuple(
         partitions=frozenset(partitions),
         features=frozenset(features),
         disk_mb=1000 * at,
+        gres=(("fpga", at),) if at else (),
     )
     for at, (partitions, features) in enumerate(
         [({"gpu", "short"}, {"fast"}), ({"gpu", "short"}, {"old"}), ({"gpu"}, {"fast", "ib"})]
@@ -389,6 +390,8 @@ NODES = tuple(
         ({"excluded": ("n1",)}, (), {"n0", "n2"}),
         ({"disk_mb": 1000}, (), {"n1", "n2"}),
         ({"disk_mb": 2001}, (), set()),
+        ({"gres": (("fpga", 2),)}, (), {"n2"}),
+        ({"gres": (("fpga", 1), ("nic", 1))}, (), set()),
         ({}, ("n1",), {"n1"}),
         ({"partitions": ("short",), "constraint": "fast", "excluded": ("n2",)}, (), {"n0"}),
     ],
@@ -412,4 +415,5 @@ def test_other_partitions_and_features_of_nodes_are_another_matter() -> None:
     assert where.differs(NODES[:2])
     assert where.differs((replace(NODES[0], features=frozenset()), *NODES[1:]))
     assert where.differs((replace(NODES[0], disk_mb=7), *NODES[1:]))
+    assert where.differs((replace(NODES[0], gres=(("nic", 1),)), *NODES[1:]))
     assert where.differs((replace(NODES[0], partitions=frozenset({"gpu"})), *NODES[1:]))
