@@ -180,7 +180,7 @@ class CpuJobs:
             # It takes nothing of the node, nor would its like.
             self._limited[_peers(job)] = cycle.now + _PROBE_S
             return False
-        rooms.take(job.pinned, job.on_each)
+        rooms.hold(job.pinned, job.on_each)
         if job.id not in self._placed:
             # An earlier daemon has placed it, or it has run and was queued again.
             return False
@@ -234,8 +234,13 @@ class _Rooms:
             self._until_s[name] = at_s
             self._beside[name], self._empty[name] = _Room(0.0, 0.0), _Room(0.0, 0.0)
 
-    def take(self, nodes: Iterable[str], share: tuple[float, float]) -> None:
-        """Take a share of each of these nodes."""
+    def hold(self, nodes: Collection[str], share: tuple[float, float]) -> None:
+        """Take a share of each of these nodes for a job that is, or starts, there."""
+        self._take(nodes, share)
+        for name in nodes:
+            _take(self._before.get(name), *share)
+
+    def _take(self, nodes: Iterable[str], share: tuple[float, float]) -> None:
         for name in nodes:
             _take(self._beside.get(name), *share)
             _take(self._all_of.get(name), *share)
@@ -283,10 +288,10 @@ class _Rooms:
             # all do so, a few large ones would close every node to small ones.
             self._keepers.add(each.where)
             self._keep(chosen, left, share)
-        self.take(chosen, share)
-        for name in chosen if fits else ():
-            _take(self._before.get(name), *share)
-        return chosen if fits else []
+            self._take(chosen, share)
+            return []
+        self.hold(chosen, share)
+        return chosen
 
     def _without_idle_gpus(self, name: str, share: tuple[float, float]) -> bool:
         """Whether a node may have room once nobody waits for the GPUs that are idle there."""

@@ -233,6 +233,13 @@ def test_what_ends_before_a_job_of_gpus_could_start_passes_on_the_nodes_that_it_
     endless = replace(runs, time_limit_s=None)
     there = places(Site(waits, endless, short, long, nodes=nodes).cycle())
     assert there.keys() == {"1", "2"}
+    # What passes there takes its part.
+    like = [replace(short, id=f"{number}") for number in (3, 4)]
+    site = Site(waits, runs, short, nodes=nodes)
+    (first,) = places(site.cycle())["1"]
+    there = places(site.see(waits, runs, placed(short, first), *like))
+    assert len(there) == 1
+    assert first not in there.popitem()[1]
     # Too few nodes are up: it keeps none.
     one = (node("n0"), node("n1", condition=NodeCondition.DOWN))
     assert places(Site(waits, long, nodes=one).cycle()) == {"2": ("n0",)}
