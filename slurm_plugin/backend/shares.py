@@ -24,7 +24,8 @@ class SlurmShares:
         qos: QOS -> its priority; empty where that has no weight.
         requeued_partitions: those whose jobs Slurm would requeue for others
             (`preempt/partition_prio`).
-        requeued_qos: the QOS whose jobs it would requeue for others (`preempt/qos`).
+        requeued_qos: the QOS whose jobs it would requeue for those of each QOS of a higher priority
+            (`preempt/qos`).
     """
 
     tree: ShareTree | None = None
@@ -49,8 +50,13 @@ class SlurmShares:
         return replace(self, tree=None, used=Map()) == replace(other, tree=None, used=Map())
 
     def gives_way(self, partition: str, qos: str) -> bool:
-        """Whether the site's preemption requeues a job of theirs for one that goes before it."""
-        return partition in self.requeued_partitions or qos in self.requeued_qos
+        """Whether the site's preemption requeues a job of theirs for every one of a higher tier.
+
+        Where tiers are of partitions and of QOS, one of the two would be stopped against its word.
+        """
+        if self.qos:
+            return qos in self.requeued_qos and len({*self.partitions.values(), 1}) == 1
+        return partition in self.requeued_partitions
 
     def tier(self, partition: str, qos: str) -> int:
         """Return the tier of a job: from 0, a higher one goes first.
@@ -119,7 +125,7 @@ def parse_requeued(partitions: str, configuration: str) -> frozenset[str]:
 
 
 def parse_qos(text: str, configuration: str) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the priorities of all QOS, and those whose jobs are requeued for jobs of others.
+    """Return the priorities of all QOS, and those whose jobs are requeued for all above them.
 
     Args:
         text: what `sacctmgr -nP show qos` prints of Name,Priority,Preempt,PreemptMode,
@@ -134,12 +140,13 @@ def parse_qos(text: str, configuration: str) -> tuple[dict[str, int], frozenset[
     if setting_of(configuration, "PreemptType") != "preempt/qos":
         return priorities, frozenset()
     mode_of_all = setting_of(configuration, "PreemptMode")
-    stopped = {name for _, _, preempts, *_ in rows for name in preempts.split(",")}
+    stops = {name: preempts.split(",") for name, _, preempts, *_ in rows}
     exempt = _is_exempt(configuration)
     return priorities, frozenset(
         name
         for name, _, _, mode, own_s in rows
-        if name in stopped
+        if any(name in others for others in stops.values())
+        and all(name in stops[up] for up in stops if priorities[up] > priorities[name])
         and not (_lasts(own_s) if own_s else exempt)
         and _requeues(mode_of_all if mode == "cluster" else mode)
     )

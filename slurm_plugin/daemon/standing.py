@@ -8,7 +8,7 @@ from immutables import Map
 
 from hetsched_core.types import Job
 from hetsched_core.types.site import Association, Limit, Site
-from slurm_plugin.backend import SlurmJob, SlurmSite
+from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
 from slurm_plugin.backend.shares import SlurmShares
 
 _NOTHING = SlurmShares()
@@ -63,9 +63,11 @@ class Standing:
             self._site = None
         names = tuple(limits)
         shares = self._shares or _NOTHING
+        waits = seen.state is JobState.PENDING
+        where = (waits and seen.partitions) or (seen.partition,)
         return replace(
             job,
-            tier=shares.tier(seen.partition, seen.qos),
+            tier=max(shares.tier(each, seen.qos) for each in where),
             gives_way=job.gives_way and shares.gives_way(seen.partition, seen.qos),
             limits=self._names.setdefault(names, names),
         )

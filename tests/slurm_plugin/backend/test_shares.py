@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +114,18 @@ def test_what_gives_way_is_what_the_site_s_preemption_requeues(
     priorities, requeued = parse_qos(QOS, configuration)
     assert priorities["high"] == 9
     assert requeued == qos
-    shares = SlurmShares(requeued_partitions=frozenset(partitions), requeued_qos=requeued)
-    assert shares.gives_way("own", "scav") is ("scav" in qos)
+    shares = SlurmShares(requeued_partitions=frozenset(partitions))
     assert shares.gives_way("gpu", "high") is ("gpu" in partitions)
+    assert shares.gives_way("own", "high") is False
     assert not partitions or not shares.ranks_as(SlurmShares())
+    # With QOS that go before others partitions alone do not say who is stopped for whom.
+    shares = replace(shares, qos=priorities, requeued_qos=requeued)
+    assert shares.gives_way("gpu", "scav") is ("scav" in qos)
+    assert replace(shares, partitions={"gpu": 1, "vip": 2}).gives_way("gpu", "scav") is False
+
+
+def test_a_qos_gives_way_where_each_of_a_higher_priority_stops_it() -> None:
+    configuration = "PreemptMode = REQUEUE\nPreemptType = preempt/qos\n"
+    told = "low|0||cluster|\nmid|5||cluster|\nhigh|9|low,mid|cluster|\n"
+    assert parse_qos(told, configuration)[1] == {"mid"}
+    assert parse_qos(told.replace("mid|5||", "mid|5|low|"), configuration)[1] == {"low", "mid"}

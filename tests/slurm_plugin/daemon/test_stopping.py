@@ -90,6 +90,17 @@ def test_what_saves_nothing_is_stopped_where_the_site_s_preemption_requeues_it_a
     )
 
 
+def test_a_job_of_several_partitions_has_the_highest_tier_while_it_waits() -> None:
+    waits = replace(RIGID, partitions=("gpu", "vip"))
+    site = Site(waits, nodes=USED, policy="fifo")
+    shares = SlurmShares(partitions={"gpu": 1, "vip": 10})
+    site.backend.where = SlurmSite(10.0, {"gpu": None, "vip": None}, shares=shares)
+    site.cycle()
+    assert site.world.managed[RIGID.id].job.tier == 1
+    site.see(running(waits, "n0"), nodes=USED)
+    assert site.world.managed[RIGID.id].job.tier == 0
+
+
 def test_the_service_of_a_job_stands_still_while_it_is_suspended() -> None:
     had = running(MOVABLE, "n0", since_s=1000.0)
     site, attained = Site(nodes=(node("n0", used=1),), policy="las"), []
