@@ -205,7 +205,9 @@ class LiveWorld:
                 job and those behind it are taken in another time.
         """
         self.records = state.jobs
-        self._line = Line(state.jobs.values(), self._line.blamed)
+        shares = self._site.shares if self._site else None
+        tiers = shares.partitions if shares else {}
+        self._line = Line(state.jobs.values(), tiers, self._line.blamed)
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None

@@ -9,6 +9,7 @@ import pytest
 
 from hetsched_core.types import Phase, Placed, Reason, ReasonCode
 from slurm_plugin.backend import Enter, HostRequest, JobState, Leave, RefusedError, Terms
+from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.daemon.where import Where
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -190,6 +191,21 @@ def test_of_those_on_one_node_the_first_is_given_up_and_not_those_that_wait_behi
     assert [site.world.managed[job.id].failures for job in good] == [0, 0]
     # One that is first itself has failed.
     assert {name for name, _ in named(site.see(odd, waits[0], seconds=4))} == {"Leave"}
+
+
+def test_what_stands_first_is_of_the_highest_tier_and_then_of_the_highest_priority() -> None:
+    jobs = [
+        replace(placed(RIGID, "n0"), id=name, priority=priority, partitions=partitions)
+        for name, priority, partitions in (
+            ("low", 1, ("gpu",)),
+            ("up", 9, ("gpu",)),
+            ("vip", 2, ("gpu", "vip")),
+        )
+    ]
+    ahead = [Line(jobs, {"gpu": 1, "vip": 5}).ahead_of(job) for job in jobs]
+    assert ahead == ["vip", "vip", ""]
+    assert [Line(jobs[:2]).ahead_of(job) for job in jobs[:2]] == ["up", ""]
+    assert Line(jobs).ahead_of(replace(jobs[0], pinned=("n1",))) == ""
 
 
 def test_nodes_that_are_up_come_before_those_that_sleep_and_who_wakes_one_is_placed() -> None:
