@@ -199,6 +199,8 @@ def _speeds(rng: Random, cluster: Cluster, prefix: str, *, gaps: bool) -> Speeds
         if gaps:
             each *= [name != _NOWHERE and rng.random() > 0.15 for _ in types]
         one_node = each[:, None] * rng.uniform(0.85, 1.0) ** np.log2(_COUNTS)
+        # Processors differ in the last bit of a power, and what is drawn is to be the same.
+        one_node = one_node.round(9)
         tables[prefix + name] = SpeedTable(
             gpu_types=types,
             counts=_COUNTS,
