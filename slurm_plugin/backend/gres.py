@@ -108,6 +108,13 @@ def other_gres(text: str | None) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
+@lru_cache(maxsize=4096)
+def licenses_in(text: str | None) -> tuple[tuple[str, int], ...]:
+    """Read the licences of a job, such as `cad:2,fem@db:1`; () where any of several will do."""
+    found = re.findall(r"([^,;:|]+)(?::(\d+))?", text or "")
+    return () if "|" in (text or "") else tuple(sorted((name, int(n or 1)) for name, n in found))
+
+
 NO_LIMIT = 1_000_000
 """The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
 

@@ -18,6 +18,7 @@ class SlurmSite:
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
     `shares` is who is due what and goes first, None where that could not be read.
     `cpus_per_node` is what all jobs of a partition may have of each node, where there is a limit.
+    `licenses` is how many of each kind jobs may have together, without what is reserved.
     `cluster` tells it from all others, whatever the configuration file is: its name, and where its
     first slurmctld listens.
     """
@@ -29,3 +30,4 @@ class SlurmSite:
     cluster: str = ""
     shares: SlurmShares | None = None
     cpus_per_node: Mapping[str, int] = field(default_factory=dict)
+    licenses: Mapping[str, int] = field(default_factory=dict)

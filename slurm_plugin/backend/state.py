@@ -183,6 +183,7 @@ class SlurmJob:
         resources: how it asks for nodes, tasks and GPUs; no field is None.
         tasks_per_node: how many it asks for, 0 for no word on that.
         gres: what it asks for on each node beside GPUs: (name, count) pairs, sorted.
+        licenses: what it asks for in all: (name, count) pairs; () where any of several will do.
         disk_mb: MiB of temporary disk that each of its nodes must have (`--tmp`).
         cpus_least: the CPUs that it needs on each node (`--mincpus`, or by its tasks there).
         exclusive: `node` if it shares no node; `user`, `mcs` or `topo` if only with those; else "".
@@ -235,6 +236,7 @@ class SlurmJob:
     resources: Resources = Resources((1, 0), 1, "", "", "", "")
     tasks_per_node: int = 0
     gres: tuple[tuple[str, int], ...] = ()
+    licenses: tuple[tuple[str, int], ...] = ()
     disk_mb: int = 0
     cpus_least: int = 0
     exclusive: str = ""

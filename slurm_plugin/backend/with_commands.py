@@ -40,6 +40,7 @@ from slurm_plugin.backend.gres import (
     gpus_in,
     gpus_in_use,
     is_asleep,
+    licenses_in,
     memory_mb_in,
     node_names,
     node_range,
@@ -160,6 +161,7 @@ class CommandsBackend:
             cluster,
             told.shares,
             cpus_per_node(partitions),
+            read_licenses(),
         )
 
     def script(self, job: str) -> str:
@@ -191,6 +193,19 @@ def read_configuration() -> str:
         AwayError: Slurm does not answer.
     """
     return run_command(["scontrol", "show", "config"])
+
+
+def read_licenses() -> dict[str, int]:
+    """Return how many licences of each kind jobs may have together, as far as Slurm tells."""
+    found: dict[str, int] = {}
+    for line in run_command(["scontrol", "show", "licenses", "--oneliner"]).splitlines():
+        told = dict(re.findall(r"(\w+)=(\S+)", line))
+        if name := told.pop("LicenseName", ""):
+            counts = {key: int(value) for key, value in told.items() if value.isdecimal()}
+            # What others have of a licence that several clusters share.
+            gone = counts.get("Reserved", 0) + counts.get("LastDeficit", 0)
+            found[name] = counts.get("Total", 0) - gone
+    return found
 
 
 def script_by_command(job: str) -> str:
@@ -479,6 +494,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         ),
         tasks_per_node=_whole(row, "tasks_per_node"),
         gres=other_gres(row.get("tres_per_node")),
+        licenses=licenses_in(row.get("licenses")),
         disk_mb=_whole(row, "minimum_tmp_disk_per_node"),
         cpus_least=_whole(row, "minimum_cpus_per_node"),
         exclusive=exclusive,

@@ -35,6 +35,7 @@ from slurm_plugin.backend.gres import (
     condition,
     gpu_part,
     is_asleep,
+    licenses_in,
     node_names,
     node_range,
     other_gres,
@@ -57,6 +58,7 @@ from slurm_plugin.backend.with_commands import (
     last_number,
     read_configuration,
     read_gpus_used,
+    read_licenses,
     read_over,
     read_reservations,
     require_commands,
@@ -229,6 +231,7 @@ class PyslurmBackend:
                 for name, each in partitions.items()
                 if (most := _count_or_0(each.max_cpus_per_node))
             },
+            read_licenses(),
         )
 
     def script(self, job: str) -> str:
@@ -449,6 +452,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         ),
         tasks_per_node=_count_or_0(job.ntasks_per_node),
         gres=other_gres(per_node),
+        licenses=licenses_in(",".join(job.licenses or ())),
         disk_mb=job.temporary_disk_per_node or 0,
         cpus_least=_count_or_0(job.min_cpus_per_node),
         exclusive=exclusive_of(job.resource_sharing or ""),

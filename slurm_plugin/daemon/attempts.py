@@ -45,7 +45,8 @@ class Attempts:
     """How many of a kind Slurm has not started since it last started one on one of those nodes.
 
     So many of several kinds of one user stand for all kinds of that user, but for those of which
-    Slurm has started one there.
+    Slurm has started one there. Of kinds that have not failed one is tried each minute: the user
+    may have mended what was wrong.
     """
 
     def __init__(self) -> None:
@@ -81,9 +82,10 @@ class Attempts:
         if not self._waits(kind):
             if kind in self._good or not self._waits(Kind(kind.user)):
                 return True
-            kind = Kind(kind.user)
+            kind = Kind(kind.user, () if kind in self._in_vain else _NEW)
         tried, since_s = self._tried.get(kind, ("", -math.inf))
-        if not since_s <= now < since_s + again_after_s(self._in_vain[kind].times - IN_VAIN):
+        times = self._in_vain.get(kind, _NEVER).times
+        if not since_s <= now < since_s + again_after_s(max(0, times - IN_VAIN)):
             tried = job
             self._tried[kind] = job, now
         return tried == job
@@ -102,6 +104,11 @@ class Attempts:
     def _drop(self, kind: Kind) -> None:
         self._in_vain.pop(kind, None)
         self._tried.pop(kind, None)
+        if not kind.asks:
+            self._tried.pop(Kind(kind.user, _NEW), None)
 
 
 _NEVER = _Failed(0, -math.inf, frozenset())
+
+_NEW = ("new",)
+"""What stands for all kinds of a user that have not failed."""

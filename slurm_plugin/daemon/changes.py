@@ -47,7 +47,6 @@ def changes_for(
     changes: list[Change] = []
     placed: dict[str, Enter | Together] = {}
     stopped: set[str] = set()
-    comers = world.comers()
     for known, action in aims(world.managed, actions, round_of(now, settings).start_s):
         if isinstance(action, Stop):
             stopped.add(known.slurm.id)
@@ -67,7 +66,7 @@ def changes_for(
                 on_each = {
                     name: gpus * known.job.cpus_per_gpu for name, gpus in placement.configuration
                 }
-                if change is not None and comers.take(known.slurm, on_each):
+                if change is not None and world.comers.take(known.slurm, on_each):
                     changes.append(change)
                     placed[known.slurm.id] = change
             case _:

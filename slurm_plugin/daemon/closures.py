@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from hetsched_core.types import Closed, Window, closed_to
-from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
+from hetsched_core.types import Closed, Reason, ReasonCode, Window, closed_to
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
 from slurm_plugin.daemon.hold import windows_of
 from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import ManagedJob, moment
+from slurm_plugin.daemon.slurm_reasons import code_of
 from slurm_plugin.daemon.tenants import Comers, Tenants
 
 _ENDING_S = 3.0
@@ -43,7 +44,7 @@ class Closures:
         state: SlurmState,
         records: Collection[SlurmJob],
         nodes: Collection[SlurmNode],
-        cpus_per_node: Mapping[str, int],
+        site: SlurmSite | None,
         now: float,
     ) -> bool:
         """Take in a read; return whether anything closes or opens.
@@ -52,12 +53,13 @@ class Closures:
             state: what it shows.
             records: all jobs, each element of an array by itself.
             nodes: those that are managed.
-            cpus_per_node: partition -> the CPUs that its jobs may have of each node.
+            site: what the site has set; None while that is not known.
             now: seconds UTC.
         """
         before = self.windows, self._tenants
         self.windows = windows_of(state.reservations, now)
-        self._tenants = Tenants.of(records, cpus_per_node)
+        limits = (site.cpus_per_node, site.licenses) if site else ({}, {})
+        self._tenants = Tenants.of(records, *limits)
         ending = {name for job in records if job.state is JobState.COMPLETING for name in job.nodes}
         self._ending_s = {name: min(now, self._ending_s.get(name, now)) for name in ending}
         self._now = now
@@ -67,6 +69,16 @@ class Closures:
     def comers(self) -> Comers:
         """Return a count of what enters the nodes from now on."""
         return Comers(self._tenants)
+
+    def lacks(self, job: SlurmJob) -> Reason | None:
+        """Return which licence keeps a waiting job from starting.
+
+        Of one that is placed, only where Slurm has come to it and says so.
+        """
+        if job.entered and code_of(job.reason) is not ReasonCode.LICENSES:
+            return None
+        words = self._tenants.lacks(job)
+        return Reason(ReasonCode.LICENSES, detail=words) if words else None
 
     @property
     def left_out(self) -> Mapping[str, str]:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from hetsched_core.placement.ways import shut_out, ways_to_fit
 from hetsched_core.throughput import match_gpu
-from hetsched_core.types import Cluster, Job, Node, NodeView, Shape, Speeds
+from hetsched_core.types import Cluster, Job, Node, NodeView, ReasonCode, Shape, Speeds
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.attempts import Attempts, Kind, kind_of
 from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import keeps_back, of_job, partition_is_closed
+from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, of_job, partition_is_closed
 from slurm_plugin.daemon.tenants import Comers
 
 _AGAIN_S = 60.0
@@ -162,7 +162,9 @@ class CpuJobs:
             elif not self._keeps_its_place(each.job, rooms, cycle):
                 yield each.leave
         for each in _in_order(cycle.waiting):
-            if each.job.entered or not self._is_tried(each, now):
+            if each.job.entered or not cycle.comers.has_licenses(each.job):
+                continue
+            if not self._is_tried(each, now):
                 continue
             nodes = rooms.for_job(each, self.beyond)
             if nodes:
@@ -443,7 +445,8 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
 
 def _stays(job: SlurmJob) -> bool:
     """Whether Slurm says that it would start a job nowhere now."""
-    return keeps_back(job.reason) or of_job(job.reason)
+    lacks = job.entered and code_of(job.reason) is ReasonCode.LICENSES
+    return lacks or keeps_back(job.reason) or of_job(job.reason)
 
 
 def _peers(job: SlurmJob) -> tuple[str, str, str]:

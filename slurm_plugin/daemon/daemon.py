@@ -457,7 +457,7 @@ class Daemon:
             kept=kept_for(able, world.nodes.values()),
             closed=alone_on(world, moves),
             wanted=wanted,
-            comers=world.comers(),
+            comers=world.comers,
             hold=world.hold,
             partitions_for=world.partitions_for,
             start_timeout_s=settings.start_timeout_s,

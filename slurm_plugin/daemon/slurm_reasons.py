@@ -118,12 +118,12 @@ _CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
 def keeps_back(said: str) -> bool:
     """Whether Slurm's word of a job that is not placed keeps it back wherever it may be placed.
 
-    A limit, a licence, or its partition. The throttle of an array is said of elements that wait
-    behind others, and so of more than it keeps back.
+    A limit, or its partition. The throttle of an array is said of elements that wait behind others,
+    and so of more than it keeps back. Licences are counted, and may have been free since.
     """
     if word_of(said) == "JobArrayTaskLimit":
         return False
-    return partition_is_closed(said) or code_of(said) in (ReasonCode.QUOTA, ReasonCode.LICENSES)
+    return partition_is_closed(said) or code_of(said) is ReasonCode.QUOTA
 
 
 _OF_JOB = frozenset(

@@ -95,7 +95,6 @@ from slurm_plugin.daemon.slurm_reasons import of_job
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.standing import Standing
-from slurm_plugin.daemon.tenants import Comers
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
@@ -145,6 +144,7 @@ class LiveWorld:
         without_gpus: waiting jobs without GPUs.
         intruders: what takes waiting jobs out of the reservation that are not to be placed.
         hold: the name of the reservation.
+        comers: what enters the nodes since the last read.
     """
 
     def __init__(
@@ -191,6 +191,7 @@ class LiveWorld:
         self.asleep: frozenset[str] = frozenset()
         self._quotas = Quotas()
         self._closures = Closures()
+        self.comers = self._closures.comers()
         self._line = Line()
 
     def observe(
@@ -255,9 +256,8 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
-        moved = self._closures.note(
-            state, self.records.values(), ours, self._site.cpus_per_node if self._site else {}, now
-        )
+        moved = self._closures.note(state, self.records.values(), ours, self._site, now)
+        self.comers = self._closures.comers()
         self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
         # Anew each time: others may look at the old one.
@@ -425,10 +425,6 @@ class LiveWorld:
                 known.warned_s = now
             elif known.warned_s is not None and job_id not in stopping:
                 known.warned_s = None
-
-    def comers(self) -> Comers:
-        """Return a count of what enters the nodes in this cycle."""
-        return self._closures.comers()
 
     def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
@@ -681,6 +677,8 @@ class LiveWorld:
                     where = self._open(where, seen)
                     self.without_gpus.append(CpuJob(seen, request, where))
                     waits = _NO_GPUS if where is None or where else _NO_NODES
+                    if lacks := self._closures.lacks(seen):
+                        waits = f"its licenses are in use: {lacks.detail}"
                     self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else waits
                 return
             if later:
@@ -692,7 +690,7 @@ class LiveWorld:
             known = ManagedJob(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
-        elif seen is known.slurm and not self._quotas and known.only_waits:
+        elif seen is known.slurm and not self._quotas and known.only_waits and not seen.licenses:
             return
         was = known.slurm
         edited = seen is not was and editable(seen) != editable(was)
@@ -764,8 +762,12 @@ class LiveWorld:
         run = run_of(known, seen, cluster, self.speeds, self._settings, self._line, now)
         if run is not None:
             run = self.elements.named(run, cluster)
-        named = blocked_by(seen)
-        kept_back = self._quotas.of(known, seen, named, now) or named
+        named, lacks = blocked_by(seen), None
+        if seen.licenses and seen.state is JobState.PENDING:
+            lacks = self._closures.lacks(seen)
+        # What others have is counted, and free again the moment that they end.
+        named = lacks or named
+        kept_back = self._quotas.of(known, seen, None if lacks else named, now) or named
         if kept_back is None and run is None:
             kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:

@@ -296,7 +296,9 @@ def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) 
     longest = {"gpu": 604800.0, "short": 3600.0}
     cluster = f"testbed at {host}:{port}"
     site = backend.site()
-    assert replace(site, shares=None) == SlurmSite(10.0, longest, GpuLimits(), cluster=cluster)
+    assert replace(site, shares=None) == SlurmSite(
+        10.0, longest, GpuLimits(), cluster=cluster, licenses={"cad": 2}
+    )
     assert site.shares is not None
     assert site.shares.tree is not None
     assert site.shares.tree.shares["root", "root"] == 1

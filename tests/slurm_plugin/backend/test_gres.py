@@ -11,6 +11,7 @@ from slurm_plugin.backend.gres import (
     gpus_in,
     gpus_in_use,
     is_asleep,
+    licenses_in,
     memory_mb_in,
     node_names,
     node_range,
@@ -126,6 +127,19 @@ def test_what_is_no_gpu_is_told_by_name(
     text: str | None, others: tuple[tuple[str, int], ...]
 ) -> None:
     assert other_gres(text) == others
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("cad:2,fem@db:10", (("cad", 2), ("fem@db", 10))),
+        ("fem;cad:1", (("cad", 1), ("fem", 1))),
+        ("cad:2|fem:1", ()),
+        (None, ()),
+    ],
+)
+def test_licences_are_told_by_name(text: str | None, found: tuple[tuple[str, int], ...]) -> None:
+    assert licenses_in(text) == found
 
 
 def test_node_lists_are_expanded_and_sorted() -> None:

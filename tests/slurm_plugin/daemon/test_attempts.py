@@ -19,10 +19,24 @@ def test_what_a_user_asks_for_in_vain_may_be_in_jobs_that_differ_in_all_else() -
         attempts.failed(kind, HERE, 0.0)
     assert tried(attempts, [*ODD, PLAIN], 1.0) == [*ODD, PLAIN]
     attempts.failed(ODD[5], HERE, 1.0)
-    assert tried(attempts, [*ODD, PLAIN, OTHERS], 2.0) == [ODD[0], OTHERS]
+    failed = [ODD[0], ODD[1], ODD[5]]
+    assert tried(attempts, [*failed, OTHERS], 2.0) == [ODD[0], OTHERS]
     # The same one goes on being tried; then it is another's turn.
-    assert tried(attempts, [*ODD, OTHERS], 3.0) == [ODD[0], OTHERS]
-    assert tried(attempts, [PLAIN, *ODD], 70.0) == [PLAIN]
+    assert tried(attempts, [*failed, OTHERS], 3.0) == [ODD[0], OTHERS]
+    assert tried(attempts, failed[::-1], 70.0) == [ODD[5]]
+
+
+def test_a_user_s_jobs_of_new_kinds_wait_for_a_minute_each_and_not_behind_what_has_failed() -> None:
+    attempts = Attempts()
+    for kind in ODD[: 2 * IN_VAIN]:
+        attempts.failed(kind, HERE, 0.0)
+    failed, new = ODD[: 2 * IN_VAIN], [ODD[-1], PLAIN]
+    assert tried(attempts, failed + new, 1.0) == [ODD[0], ODD[-1]]
+    attempts.failed(ODD[-1], HERE, 6.0)
+    assert tried(attempts, ODD, 50.0) == [ODD[0]]
+    assert tried(attempts, failed + new, 62.0) == [ODD[0], PLAIN]
+    attempts.started(PLAIN, HERE)
+    assert tried(attempts, failed + new, 63.0) == failed + new
 
 
 def test_what_slurm_starts_of_a_user_is_tried_whatever_becomes_of_its_other_jobs() -> None:
@@ -36,7 +50,8 @@ def test_what_slurm_starts_of_a_user_is_tried_whatever_becomes_of_its_other_jobs
     for _ in range(3):
         # It runs on, and says nothing new of the others.
         attempts.started(PLAIN, HERE)
-    assert tried(attempts, [*ODD, PLAIN], 2.0) == [ODD[0], PLAIN]
+    failed = ODD[IN_VAIN : 2 * IN_VAIN]
+    assert tried(attempts, [*failed, PLAIN], 2.0) == [ODD[IN_VAIN], PLAIN]
 
 
 def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> None:
@@ -46,8 +61,8 @@ def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> N
     attempts.started(PLAIN, HERE)
     for _ in range(IN_VAIN):
         attempts.failed(PLAIN, HERE, 1.0)
-    assert tried(attempts, [ODD[9], PLAIN], 2.0) == [ODD[9], PLAIN]
-    assert tried(attempts, [ODD[10], ODD[9]], 2.0) == [ODD[9]]
+    assert tried(attempts, [PLAIN, ODD[9], ODD[10]], 2.0) == [PLAIN, ODD[9]]
+    assert tried(attempts, [PLAIN, ODD[10], ODD[9]], 2.0) == [PLAIN, ODD[9]]
 
 
 def test_after_a_while_all_are_as_others_again() -> None:
@@ -67,6 +82,8 @@ def test_what_starts_on_other_nodes_says_nothing_of_those_on_which_others_do_not
     attempts.started(ODD[0], ELSEWHERE)
     assert attempts.may_try(PLAIN, "1", 1.0)
     assert not attempts.may_try(PLAIN, "2", 1.0)
+    attempts.failed(ODD[0], HERE, 1.0)
+    attempts.failed(ODD[1], HERE, 1.0)
     assert tried(attempts, ODD[:2], 1.0) == [ODD[0]]
     attempts.started(PLAIN, HERE[:1])
     assert attempts.may_try(PLAIN, "2", 1.0)

@@ -241,7 +241,7 @@ def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_bu
     assert len(tried(1110.0)) == 2
 
 
-@pytest.mark.parametrize("said", ["Licenses", "QOSGrpGRES", "PartitionDown", "PartitionTimeLimit"])
+@pytest.mark.parametrize("said", ["QOSGrpGRES", "PartitionDown", "PartitionTimeLimit"])
 def test_a_job_that_slurm_keeps_back_is_not_placed_before_slurm_says_otherwise(said: str) -> None:
     site = Site(replace(RIGID, reason=said))
     assert site.cycle() == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import Reason, ReasonCode
-from slurm_plugin.backend import Enter, JobState, SlurmBackend, SlurmJob, SlurmSite
+from slurm_plugin.backend import Enter, JobState, Leave, SlurmBackend, SlurmJob, SlurmSite
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -133,6 +133,56 @@ def test_what_has_left_a_partition_s_cpus_lets_the_next_in() -> None:
     clock.now += 1
     daemon.cycle()
     assert [call.job for call in backend.calls if isinstance(call, Enter)] == ["2"]
+
+
+SHORT = SlurmSite(30.0, {"gpu": None}, licenses={"cad": 2})
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_licences_are_counted_and_free_again_when_those_who_have_them_end(gpus: int) -> None:
+    asks = replace(RIGID, gpus=gpus, cpus=1, licenses=(("cad", 1),), reason="Licenses")
+    there = replace(running(asks, "n0", gpus=gpus), id="1", reservation="")
+    jobs = [replace(asks, id=f"{n}") for n in (2, 3)]
+    many, unknown = replace(asks, id="4", licenses=(("cad", 2),)), (("fem", 9),)
+    other = replace(asks, id="5", licenses=unknown)
+    backend = FakeBackend(state(there, *jobs, many, other), where=SHORT)
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+
+    def entered() -> set[str]:
+        calls, backend.calls = backend.calls, []
+        return {call.job for call in calls if isinstance(call, Enter)}
+
+    assert entered() == {"2", "5"}
+    if gpus:
+        said = "it asks for 2 of cad, and 1 are free"
+        assert daemon.world.jobs["4"].blocked == Reason(ReasonCode.LICENSES, detail=said)
+    # One that is placed has its own, until Slurm says that it has not.
+    backend.state = state(there, placed(jobs[0], "n0"), jobs[1], many)
+    daemon.cycle()
+    assert entered() == set()
+    ended = replace(there, state=JobState.ENDED)
+    backend.state = state(ended, placed(jobs[0], "n0"), jobs[1], many)
+    daemon.cycle()
+    assert entered() == {"3"}
+
+
+def test_one_that_was_placed_and_lost_its_licence_to_another_gives_its_place_back() -> None:
+    asks = replace(RIGID, licenses=(("cad", 2),))
+    backend = FakeBackend(state(asks), where=SHORT)
+    clock = Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    other = replace(running(asks, "n0"), id="1", reservation="")
+    here = replace(placed(asks, "n0"), reason="Licenses")
+    backend.state = state(here, other)
+    daemon.cycle()
+    assert [call.job for call in backend.calls if isinstance(call, Leave)] == ["5"]
+    backend.state = state(replace(asks, reason="Licenses"), replace(other, state=JobState.ENDED))
+    backend.calls.clear()
+    clock.now += 1
+    daemon.cycle()
+    assert [call.job for call in backend.calls if isinstance(call, Enter)] == ["5"]
 
 
 @pytest.mark.slurm

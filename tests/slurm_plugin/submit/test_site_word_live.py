@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import ReasonCode, Waiting
-from slurm_plugin.backend import Enter, JobState, SlurmBackend, open_backend
+from hetsched_core.types import Reason, ReasonCode, Waiting
+from slurm_plugin.backend import Enter, Hold, JobState, Leave, SlurmBackend, open_backend
 from slurm_plugin.testbed import (
     FakeNode,
     Installation,
@@ -154,6 +154,54 @@ def test_nothing_is_placed_beyond_a_limit_and_others_have_the_gpus(
     assert entry.reason.detail.endswith(limit) or entry.reason.detail.startswith("QOS")
     if entry.reason.detail.endswith(limit):
         assert entry.reason.behind == tuple(under[:most])
+
+
+def test_licences_go_to_the_next_as_soon_as_they_are_free_and_nothing_is_placed_without(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon, cad = daemon_of(asked), "--licenses=cad:1"
+    jobs = [sbatch(shared, cad, *(ONE if at % 2 else ONE[1:])) for at in range(6)]
+
+    def held() -> set[str]:
+        state = asked.read().jobs
+        return {job for job in jobs if running(state[job])}
+
+    reports = drive(daemon, lambda: len(held()) == 2, 60)
+    first = held()
+    waits = next(job for job in jobs[1::2] if job not in first)
+    drive(daemon, lambda: waits in daemon.world.jobs, 20)
+    shared.command("scontrol", "suspend", min(first))
+    assert "Used=2" in shared.command("scontrol", "show", "licenses")
+    reports += drive(daemon, lambda: daemon.world.jobs[waits].blocked is not None, 20)
+    blocked = daemon.world.jobs[waits].blocked
+    assert blocked is not None
+    assert blocked == Reason(ReasonCode.LICENSES, detail="it asks for 1 of cad, and 0 are free")
+    for job in first:
+        shared.command("scancel", job)
+    reports += drive(daemon, lambda: len(held()) == 2, 20)
+    changes = [change for report in reports for change in report.changes]
+    assert {type(change) for change in changes if not isinstance(change, Hold)} == {Enter}
+    assert len({change.job for change in changes if isinstance(change, Enter)}) == 4
+
+
+def test_one_that_slurm_does_not_start_gives_way_and_those_behind_it_keep_their_places(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked, settings=replace(SETTINGS, partitions=frozenset({"wide"})))
+    wide = ("--partition=wide", "--wrap=sleep 600")
+    # Slurm takes this of no job that names its nodes, and says so by no word of its own.
+    apart = ("-C", "[ib*1&nvme*1]", "--qos=high", "-N2", "--gpus-per-node=1")
+    odd = [sbatch(shared, *apart, *wide) for _ in range(2)]
+    good = [sbatch(shared, "--gpus=1", *wide) for _ in range(60)]
+
+    def settled() -> bool:
+        state, known = asked.read().jobs, daemon.world.managed
+        tried = all(job in known and known[job].failures for job in odd)
+        return tried and all(running(state[job]) for job in good)
+
+    reports = drive(daemon, settled, 120)
+    left = {c.job for report in reports for c in report.changes if isinstance(c, Leave)}
+    assert left == {*odd}
 
 
 def test_a_limit_that_is_raised_counts_soon(asked: SlurmBackend, shared: Testbed) -> None:
