@@ -39,6 +39,8 @@ BEYOND = (
 
 _NOTHING = (0.0, 0.0)
 
+_NO_NODES: frozenset[str] = frozenset()
+
 _UNLIMITED_S = 365 * 86_400.0
 """How long a job without a time limit lasts, as in Slurm's backfill."""
 
@@ -137,7 +139,9 @@ class CpuJobs:
         self.beyond: set[str] = set()
         self._placed: dict[str, tuple[float, Kind, list[str]]] = {}
         self._attempts = Attempts()
+        # Until when a job is placed nowhere, and on which nodes Slurm has not started it.
         self._not_before: dict[str, float] = {}
+        self._shunned: dict[str, frozenset[str]] = {}
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
 
@@ -150,6 +154,7 @@ class CpuJobs:
             _, kind, nodes = self._placed.pop(started)
             self._attempts.started(kind, nodes)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
+        self._shunned = {job: nodes for job, nodes in self._shunned.items() if job in there}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
         self._attempts.forget(now)
         for each in cycle.waiting:
@@ -166,7 +171,7 @@ class CpuJobs:
                 continue
             if not self._is_tried(each, now):
                 continue
-            nodes = rooms.for_job(each, self.beyond)
+            nodes = rooms.for_job(self._elsewhere(each, cycle.nodes), self.beyond)
             if nodes:
                 self._placed[each.job.id] = now, kind_of(each.job, each.request), nodes
                 yield _enter(each, nodes, cycle)
@@ -189,8 +194,20 @@ class CpuJobs:
         if cycle.now - since_s <= cycle.start_timeout_s:
             return True
         self._not_before[job.id] = cycle.now + _AGAIN_S
+        self._shunned[job.id] = self._shunned.get(job.id, _NO_NODES).union(nodes)
         self._attempts.failed(kind, nodes, cycle.now)
         return False
+
+    def _elsewhere(self, each: CpuJob, nodes: Mapping[str, NodeView]) -> CpuJob:
+        """Return a job without the nodes on which Slurm has not started it, if it has others."""
+        shunned = self._shunned.get(each.job.id)
+        if shunned is None:
+            return each
+        others = (frozenset(nodes) if each.where is None else each.where) - shunned
+        if len(others) < each.job.least_nodes:
+            del self._shunned[each.job.id]
+            return each
+        return each._replace(where=others)
 
     def _is_tried(self, each: CpuJob, now: float) -> bool:
         """Whether there is any use in placing a job now, as far as Slurm has told and shown."""

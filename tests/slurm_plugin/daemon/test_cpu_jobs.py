@@ -277,6 +277,17 @@ def test_one_that_slurm_does_not_start_gives_its_place_back_for_a_minute(
         assert took_s == pytest.approx(after_s, abs=2)
 
 
+def test_where_slurm_has_not_started_one_it_is_tried_again_once_it_was_tried_elsewhere() -> None:
+    job = cpu_job(1, 4)
+    site, tried = Site(job, nodes=TWO), list[tuple[str, ...]]()
+    for _ in range(3):
+        site.show(job, nodes=TWO)
+        tried += places(site.until_called(100)[1]).values()
+        site.show(placed(job, *tried[-1]), nodes=TWO)
+        assert named(site.until_called(100)[1]) == [("Leave", "1")]
+    assert tried == [("n0",), ("n1",), ("n0",)]
+
+
 @pytest.mark.parametrize("met", ["QOSMaxJobsPerUserLimit", "PartitionTimeLimit"])
 def test_those_that_slurm_would_start_nowhere_take_no_room_and_one_is_tried_now_and_then(
     met: str,
