@@ -45,16 +45,10 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import (
-    BEYOND,
-    CpuCycle,
-    CpuJobs,
-    could_use,
-    kept_for,
-    needs_of,
-)
+from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
+from slurm_plugin.daemon.kept import could_use, kept_for, needs_of
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.renewing import renewing

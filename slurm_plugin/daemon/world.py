@@ -59,7 +59,7 @@ from slurm_plugin.daemon.copies import (
     left_of,
     startable,
 )
-from slurm_plugin.daemon.cpu_jobs import CpuJob, has_place
+from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.feasible import feasible_request, with_whole_nodes
 from slurm_plugin.daemon.gangs import (
     element_id,
@@ -74,6 +74,7 @@ from slurm_plugin.daemon.gangs import (
     spares,
 )
 from slurm_plugin.daemon.hold import hold_name, is_managed
+from slurm_plugin.daemon.kept import has_place
 from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
