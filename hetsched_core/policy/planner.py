@@ -51,8 +51,12 @@ class Observation(Protocol):
     triggers: set[Trigger]
     vacated: set[str]
     disturbed: bool
-    nodes: Map[str, NodeView]
     jobs: Map[str, JobView]
+
+    @property
+    def nodes(self) -> Map[str, NodeView]:
+        """The nodes, by name."""
+        ...
 
     @property
     def tiered(self) -> bool:

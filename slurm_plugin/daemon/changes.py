@@ -130,7 +130,7 @@ def _enter(
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
     job = element_id(seen)
-    partitions = world.partitions_for(seen, [name for name, _ in configuration])
+    partitions = world.managed_nodes.partitions_for(seen, [name for name, _ in configuration])
     otherwise = request.leave(job, partitions or seen.partitions)
     # What was queued again waits for a while else.
     entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
@@ -140,7 +140,7 @@ def _enter(
     entries = []
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
-        on_each = gpus_per_node(gpus, world.gpu_type(nodes))
+        on_each = gpus_per_node(gpus, world.managed_nodes.gpu_type(nodes))
         entries.append(
             replace(
                 entry,

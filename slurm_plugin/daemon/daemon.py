@@ -453,7 +453,7 @@ class Daemon:
             wanted=wanted,
             comers=world.comers,
             hold=world.hold,
-            partitions_for=world.partitions_for,
+            partitions_for=world.managed_nodes.partitions_for,
             start_timeout_s=settings.start_timeout_s,
             now=now,
         )

@@ -6,11 +6,10 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ClusterShell.NodeSet import NodeSet
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
@@ -23,7 +22,6 @@ from hetsched_core.types import (
     ExecutionModel,
     JobView,
     Knowledge,
-    Node,
     NodeCondition,
     NodeView,
     Placement,
@@ -46,7 +44,6 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.closures import Closures
@@ -73,7 +70,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_name, is_managed
+from slurm_plugin.daemon.hold import hold_name
 from slurm_plugin.daemon.kept import has_place
 from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.managed import (
@@ -84,6 +81,7 @@ from slurm_plugin.daemon.managed import (
     editable,
     to_begin_later,
 )
+from slurm_plugin.daemon.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.quotas import Quotas
 from slurm_plugin.daemon.request import Request
@@ -97,7 +95,6 @@ from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.standing import Standing
 from slurm_plugin.daemon.terms import limit_min
-from slurm_plugin.daemon.where import Where
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
@@ -123,7 +120,8 @@ class LiveWorld:
     """Everything that was true at the last read.
 
     Attributes:
-        cluster, nodes, jobs, speeds: as in a snapshot.
+        managed_nodes: what is known of the nodes.
+        jobs: as in a snapshot.
         managed: job id -> what is known of each job of ours.
         later: jobs that their users let start later only, and no policy is told of.
         aside: waiting jobs of which no policy is ever told, or not yet, each with why.
@@ -161,8 +159,7 @@ class LiveWorld:
         self._knows, self.elements = knows, elements
         self._site: SlurmSite | None = None
         self._standing = Standing()
-        self.cluster: Cluster | None = None
-        self.nodes: Map[str, NodeView] = Map()
+        self.managed_nodes = ManagedNodes()
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, ManagedJob] = {}
         self.later: dict[str, JobView] = {}
@@ -185,11 +182,8 @@ class LiveWorld:
         self.without_gpus: list[CpuJob] = []
         self._cpu_jobs: dict[str, SlurmJob] = {}
         self.hold = HOLDS[0]
-        self._partitions: frozenset[str] = frozenset()
-        self._where = Where()
         self._now = 0.0
         self.odd: dict[str, str] = {}
-        self.asleep: frozenset[str] = frozenset()
         self._quotas = Quotas()
         self._closures = Closures()
         self.comers = self._closures.comers()
@@ -215,9 +209,6 @@ class LiveWorld:
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
-        self.asleep = frozenset(
-            node.name for node in state.nodes if node.asleep and node.name in cluster
-        )
         self.hold = hold_name(state.reservations, now)
         of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs)))
         jobs, left = jobs_of_gangs(others)
@@ -228,8 +219,13 @@ class LiveWorld:
         if first:
             self.unseen = self.requests.unseen(jobs, now)
         self.leaderless = (
-            *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
-            *left_of(job for job in of_copies.values() if self._wants(job)),
+            *leftover(
+                (job for job in left if self.managed_nodes.may_have(job)),
+                jobs,
+                now,
+                self._settings.grace_s,
+            ),
+            *left_of(job for job in of_copies.values() if self.managed_nodes.may_have(job)),
         )
         if any(what.startswith("job ") for what in self.odd):
             # The leader of these may be among what is left out.
@@ -244,7 +240,7 @@ class LiveWorld:
                 request = known.request if seen is known.slurm else self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
                     ends = seen.state is JobState.COMPLETING
-                    if not ends and not self._wants(seen):
+                    if not ends and not self.managed_nodes.may_have(seen):
                         # It runs elsewhere, or its user wants other nodes for it.
                         self._leave(job_id)
                     continue
@@ -266,7 +262,7 @@ class LiveWorld:
         for seen in state.jobs.values():
             if seen.state is JobState.ENDED:
                 continue
-            if seen.id in self.managed or self._wants(seen):
+            if seen.id in self.managed or self.managed_nodes.may_have(seen):
                 self._take_in(seen, cluster, now)
         for seen in self._unread:
             # The elements of an array have one script.
@@ -287,6 +283,21 @@ class LiveWorld:
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(ours, before)
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the managed nodes have; None before the first read."""
+        return self.managed_nodes.cluster
+
+    @property
+    def nodes(self) -> Map[str, NodeView]:
+        """How they stand."""
+        return self.managed_nodes.views
+
+    @property
+    def asleep(self) -> frozenset[str]:
+        """Those that are powered down."""
+        return self.managed_nodes.asleep
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -443,22 +454,6 @@ class LiveWorld:
             longest_s,
         )
 
-    def partitions_for(self, seen: SlurmJob, nodes: Collection[str]) -> tuple[str, ...]:
-        """Return a job's partitions, that of the nodes first; () where they stand like that."""
-        first = next((each for each in seen.partitions if self._where.has(each, nodes)), "")
-        if not first or first == seen.partitions[0]:
-            return ()
-        return (first, *(each for each in seen.partitions if each != first))
-
-    def gpu_type(self, nodes: Iterable[str]) -> str:
-        """Return the type of GPUs that nodes share, as Slurm names it; "" if it names none.
-
-        A job that asks for it comes under limits on that type.
-        """
-        assert self.cluster is not None
-        types = {self.cluster[name].gpu_type for name in nodes}
-        return types.pop() if len(types) == 1 and UNTYPED not in types else ""
-
     def served(self) -> None:
         """Forget what a plan has been asked for."""
         self.triggers.clear()
@@ -487,47 +482,25 @@ class LiveWorld:
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
-        ours = tuple(node for node in nodes if is_managed(node, self._settings))
-        self._partitions = frozenset().union(*(node.partitions or () for node in ours))
-        moved = self._where.differs(ours)
-        if moved:
-            self._where = Where(ours)
-        left_out = defaultdict(list)
-        for name in self._settings.node_names - {node.name for node in nodes}:
-            left_out["Slurm has no such node"].append(name)
-        kept = []
-        for node in ours:
-            # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1 and node.gpus[0][1]:
-                kept.append(node)
-            else:
-                types = " and ".join(gpu_type for gpu_type, count in node.gpus if count)
-                left_out[f"it has GPUs {types}" if types else "it has no GPUs"].append(node.name)
-        for words, names in left_out.items():
-            self.odd[f"node {NodeSet.fromlist(names)}"] = words
-        described = tuple(
-            Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
-            for node in kept
-        )
-        if self.cluster is None or self.cluster.nodes != described:
-            before, self.cluster = self.cluster, Cluster(described, "slurm")
+        before = self.cluster
+        moved = self.managed_nodes.observe(nodes, self._settings)
+        self.odd |= self.managed_nodes.odd
+        cluster = self.cluster
+        assert cluster is not None
+        if cluster is not before:
             for known in self.managed.values():
                 if before is not None:
                     known.settle(now, before)
                 # Of a run on a node that is gone nothing more can be said.
                 for unit in (known, *known.copies.values()):
-                    if unit.run and any(
-                        name not in self.cluster for name, _ in unit.run.configuration
-                    ):
+                    if unit.run and any(name not in cluster for name, _ in unit.run.configuration):
                         unit.run = None
-            self.nodes = Map({node.name: NodeView(node) for node in described})
             self.nodes_changed = True
-            self.estimates.on(self.cluster)
+            self.estimates.on(cluster)
             self.triggers.add(Trigger.NODE)
+        if moved or cluster is not before:
             self._describe_all()
-        elif moved:
-            self._describe_all()
-        return self.cluster
+        return cluster
 
     def _behind(self, was: SlurmJob) -> bool:
         """Whether one that is not shown is a waiting element of an array that is there.
@@ -538,28 +511,15 @@ class LiveWorld:
         waited = was.state is JobState.PENDING and array != was.id
         return waited and any(job.array == array for job in self.records.values())
 
-    def _wants(self, seen: SlurmJob) -> bool:
-        """Whether a job may run on the managed nodes, or does, or is to be let out of them."""
-        assert self.cluster is not None
-        if seen.nodes:
-            return all(name in self.cluster for name in seen.nodes)
-        if seen.reservation and not seen.in_hold:
-            return False
-        return seen.entered or not self._partitions.isdisjoint(seen.partitions)
-
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""
         return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         ending, left_out = self._ending(), self._closures.left_out
-        for new in node_views(nodes, self.nodes, self.units(), before, ending, left_out):
-            name = new.node.name
-            view = self.nodes[name]
-            if new == view:
-                continue
-            self.nodes = self.nodes.set(name, new)
-            if not_ours(new) != not_ours(view):
+        views = node_views(nodes, self.nodes, self.units(), before, ending, left_out)
+        for was, view in self.managed_nodes.renew(views):
+            if not_ours(view) != not_ours(was):
                 self.nodes_changed = True
                 self.triggers.add(Trigger.NODE)
 
@@ -674,7 +634,7 @@ class LiveWorld:
                     if editable(seen) != editable(was):
                         self.requests.edited(seen, was)
                         request = self.requests.of(seen) or request
-                    where = self._where.of(seen, request.own.nodes)
+                    where = self.managed_nodes.where.of(seen, request.own.nodes)
                     where = self._open(where, seen)
                     self.without_gpus.append(CpuJob(seen, request, where))
                     waits = _NO_GPUS if where is None or where else _NO_NODES
@@ -861,7 +821,7 @@ class LiveWorld:
             time_limit_s=request.own.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),
-            nodes=self._where.of(seen, request.own.nodes),
+            nodes=self.managed_nodes.where.of(seen, request.own.nodes),
             min_nodes=request.least_nodes,
             max_nodes=request.most_nodes,
             shapes=self._shapes(request, seen),
