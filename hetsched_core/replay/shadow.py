@@ -223,7 +223,7 @@ def _settings(snapshot: Snapshot) -> SimulationSettings:
     return SimulationSettings(
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         restart_cost_s=restart_cost_s,
-        grace_s=30.0,
+        grace_s=snapshot.grace_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
         runs_per_job=snapshot.runs_per_job,

@@ -5,7 +5,7 @@ Learning on Heterogeneous GPUs", HPDC '22, sections 4 and 6.
 
 `Executor` runs tasks on one device in the order that a scheduler gives it. Processes stand by with
 their context made; each job has one of its own (`process`, `worker`), in which its tasks run
-(`trainer`). Models come layer by layer (`layers`), stay while there is room (`memory`), and leave
+(`trainer`). Models come layer by layer (`layers`), stay while there is room, and leave
 nothing behind (`cleaning`). Gradients meet in files, so that tasks of one round may run on several
 devices and nodes (`rounds`).
 """

@@ -48,7 +48,7 @@ def _option(known: Setting) -> Callable[[Callable[..., None]], Callable[..., Non
     help="Set a parameter of the policy. Repeatable.",
 )
 def hetschedd(path: Path | None, parameters: tuple[str, ...], **given: str | None) -> None:
-    """Schedule the marked jobs of a Slurm cluster until told to stop (SIGTERM or SIGINT).
+    """Schedule the GPU nodes of a Slurm cluster until told to stop (SIGTERM or SIGINT).
 
     Which Slurm: the one that SLURM_CONF names, or this machine's.
     """

@@ -108,7 +108,7 @@ def _hetsched() -> Manual:
 def _hetschedd() -> Manual:
     manual = _begun("hetschedd", 8)
     manual.section("Name")
-    manual.text("hetschedd - schedule the marked jobs of a Slurm cluster")
+    manual.text("hetschedd - schedule the jobs on the GPU nodes of a Slurm cluster")
     manual.section("Synopsis")
     manual.text("`hetschedd` [`--config` FILE] [OPTIONS]")
     manual.section("Description")
@@ -116,8 +116,8 @@ def _hetschedd() -> Manual:
     manual.text(
         *_paragraphs(hetschedd),
         "In shadow mode, the default, it plans and records and changes nothing; in enforce mode "
-        "it places, moves and keeps back jobs. Only jobs that job_submit.lua has marked are "
-        "managed. If it ends, for whatever reason, Slurm starts the waiting jobs by itself.",
+        "it holds the managed nodes, and places and moves jobs. If it ends, for whatever reason, "
+        "Slurm starts the waiting jobs by itself.",
     )
     manual.section("Options")
     manual.text("An option wins over the setting of the same name in the file.")
