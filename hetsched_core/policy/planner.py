@@ -23,12 +23,14 @@ from hetsched_core.site import within_limits, without_excess
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
+    Entry,
     ExecutionModel,
     JobView,
     NodeView,
     Plan,
     Snapshot,
     Trigger,
+    Waiting,
 )
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
@@ -146,11 +148,18 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
 
 
 def _as_before(snapshot: Snapshot) -> Plan:
-    """Return the plan in force, in which jobs that have come since wait."""
+    """Return the plan in force, in which jobs wait that have come since, or may not start now."""
     plan = snapshot.previous
-    new = (job_id for job_id in snapshot.jobs if job_id not in plan.entries)
+    changed: dict[str, Entry] = {}
+    for job_id, view in snapshot.jobs.items():
+        entry = plan.entries.get(job_id)
+        if view.blocked is not None and view.configuration is None:
+            if entry != Waiting(view.blocked):
+                changed[job_id] = Waiting(view.blocked)
+        elif entry is None:
+            changed[job_id] = AHEAD
     return plan.revise(
-        dict.fromkeys(new, AHEAD),
+        changed,
         snapshot.gone,
         profiles=plan.profiles,
         reservations=plan.reservations,

@@ -44,8 +44,8 @@ class _Failed(NamedTuple):
 class Attempts:
     """How many of a kind Slurm has not started since it last started one on one of those nodes.
 
-    So many of several kinds of one user stand for all kinds of that user, but for those of which
-    Slurm has started one there. Of kinds that have not failed one is tried each minute: the user
+    So many kinds of one user stand for all kinds of that user, but for those of which Slurm has
+    started one there. Of kinds that have not failed one is tried each minute: the user
     may have mended what was wrong.
     """
 
@@ -54,6 +54,8 @@ class Attempts:
         self._in_vain: dict[Kind, _Failed] = {}
         self._tried: dict[Kind, tuple[str, float]] = {}
         self._good: set[Kind] = set()
+        # Which kinds of a user have failed.
+        self._of_user: dict[str, set[Kind]] = {}
 
     def __bool__(self) -> bool:
         """Whether any job waits for others like it."""
@@ -62,6 +64,7 @@ class Attempts:
     def failed(self, kind: Kind, nodes: Iterable[str], now: float) -> None:
         """Note that Slurm has not started one on the nodes where it was placed."""
         self._good.discard(kind)
+        self._of_user.setdefault(kind.user, set()).add(kind)
         for each in (kind, Kind(kind.user)):
             times, _, before = self._in_vain.get(each, _NEVER)
             self._in_vain[each] = _Failed(times + 1, now, before.union(nodes))
@@ -99,12 +102,15 @@ class Attempts:
             self._good.clear()
 
     def _waits(self, kind: Kind) -> bool:
+        if not kind.asks:
+            return len(self._of_user.get(kind.user, ())) >= IN_VAIN
         return self._in_vain.get(kind, _NEVER).times >= IN_VAIN
 
     def _drop(self, kind: Kind) -> None:
         self._in_vain.pop(kind, None)
         self._tried.pop(kind, None)
         if not kind.asks:
+            self._of_user.pop(kind.user, None)
             self._tried.pop(Kind(kind.user, _NEW), None)
 
 

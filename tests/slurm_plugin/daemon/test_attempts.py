@@ -26,6 +26,15 @@ def test_what_a_user_asks_for_in_vain_may_be_in_jobs_that_differ_in_all_else() -
     assert tried(attempts, failed[::-1], 70.0) == [ODD[5]]
 
 
+def test_one_job_that_never_starts_keeps_none_of_its_user_s_others_waiting() -> None:
+    attempts = Attempts()
+    for number in range(3 * IN_VAIN):
+        attempts.failed(ODD[number % 2], HERE, 0.0)
+    assert tried(attempts, [*ODD[2:], PLAIN], 1.0) == [*ODD[2:], PLAIN]
+    assert attempts.may_try(ODD[0], "1", 1.0)
+    assert not attempts.may_try(ODD[0], "2", 1.0)
+
+
 def test_a_user_s_jobs_of_new_kinds_wait_for_a_minute_each_and_not_behind_what_has_failed() -> None:
     attempts = Attempts()
     for kind in ODD[: 2 * IN_VAIN]:
@@ -59,10 +68,10 @@ def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> N
     for kind in ODD[:IN_VAIN]:
         attempts.failed(kind, HERE, 0.0)
     attempts.started(PLAIN, HERE)
-    for _ in range(IN_VAIN):
-        attempts.failed(PLAIN, HERE, 1.0)
-    assert tried(attempts, [PLAIN, ODD[9], ODD[10]], 2.0) == [PLAIN, ODD[9]]
-    assert tried(attempts, [PLAIN, ODD[10], ODD[9]], 2.0) == [PLAIN, ODD[9]]
+    for kind in (PLAIN, *ODD[6:8]):
+        attempts.failed(kind, HERE, 1.0)
+    assert tried(attempts, [PLAIN, *ODD[6:]], 2.0) == [PLAIN, ODD[8]]
+    assert tried(attempts, [*ODD[6:][::-1], PLAIN], 2.0) == [ODD[8], PLAIN]
 
 
 def test_after_a_while_all_are_as_others_again() -> None:
