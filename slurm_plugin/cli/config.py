@@ -52,7 +52,9 @@ def check(file: Path) -> None:
                 f"{folder}; make it, for the daemon's user"
             )
     if configuration.spool is not None:
-        checked(configuration.spool)
+        # Root asks for the daemon's user, which owns the database's folder.
+        folder = configuration.database.absolute().parent
+        checked(configuration.spool, [folder.stat().st_uid] if folder.is_dir() else [])
     check_fit(make_policy(configuration.policy, configuration.parameters))
     # Slurm need not be here to check a file.
     with suppress(BackendError):

@@ -17,7 +17,8 @@ _Peers = tuple[str, str, str, frozenset[str] | None]
 
 _LIKE_IT = Reason(
     ReasonCode.NOT_STARTED,
-    detail="others like it have not started where they were placed; one at a time is tried",
+    detail="others like it, or several kinds of its user's jobs, have not started where they were "
+    "placed; one at a time is tried",
 )
 
 

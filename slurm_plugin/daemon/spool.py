@@ -121,8 +121,12 @@ class Spool:
             self._unwritten = f"jobs cannot be told of their moves: {error.strerror}"
 
 
-def checked(path: Path) -> Path:
+def checked(path: Path, users: Collection[int] = ()) -> Path:
     """Return a directory for a spool alone, in which no other user can be in the daemon's way.
+
+    Args:
+        path: where.
+        users: who may own it beside root and this process's user, by number.
 
     Raises:
         InputError: it is none.
@@ -133,7 +137,7 @@ def checked(path: Path) -> Path:
         raise InputError(
             f"spool = {path}: {error.strerror}; make it: mkdir -m 755 {path}"
         ) from None
-    ours = found.st_uid in (os.geteuid(), 0)
+    ours = found.st_uid in (os.geteuid(), 0, *users)
     if not (stat.S_ISDIR(found.st_mode) and ours and found.st_mode & 0o022 == 0):
         raise InputError(
             f"spool = {path} is not a directory of the daemon's user in which nobody else may "

@@ -1,5 +1,6 @@
 """The configuration file: read, refused, written, and the example that is shipped."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,21 @@ def test_config_check_looks_at_the_policy_and_folders_too(
     good = write(GPU + 'policy = "las"\n')
     said = CliRunner().invoke(config, ["check", str(good)]).output
     assert "policy las, shadow mode, partitions gpu" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give folders away")
+def test_config_check_by_root_takes_the_folders_of_the_daemon_s_user_and_no_other_s(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
+    state, spool = tmp_path / "state", tmp_path / "spool"
+    for folder in (state, spool):
+        folder.mkdir()
+        os.chown(folder, 65_532, -1)
+    file = write(f'{GPU}policy = "las"\ndatabase = "{state}/d.duckdb"\nspool = "{spool}"\n')
+    assert main(["config", "check", str(file)]) == 0
+    os.chown(spool, 65_533, -1)
+    assert main(["config", "check", str(file)]) == 1
 
 
 def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon_does(
