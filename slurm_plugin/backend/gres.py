@@ -123,10 +123,11 @@ NO_LIMIT = 1_000_000
 def node_range(count: int, most: int, tasks: int, tasks_per_node: int) -> tuple[int, int]:
     """Return the least and the most nodes of a job, 0 for no most.
 
-    Without a most, Slurm's `count` is where it thinks that the job might run, not what it needs.
+    Without a most, Slurm's `count` is where it thinks that the job might run, not what it needs. So
+    it is under `--spread-job` once Slurm has looked for nodes: all that the job might have.
     """
     if 0 < most < NO_LIMIT:
-        return count, most
+        return min(count, most), most
     return (math.ceil(tasks / tasks_per_node) if tasks_per_node else 1), 0
 
 

@@ -164,7 +164,10 @@ def test_of_what_each_task_asks_for_its_gpus_are_told(text: str | None, gpus: st
 
 @pytest.mark.parametrize(
     ("count", "most", "tasks", "per_node", "least_and_most"),
-    [(2, 2, 2, 0, (2, 2)), (2, 0, 8, 0, (1, 0)), (2, 0, 8, 4, (2, 0)), (1, NO_LIMIT, 1, 0, (1, 0))],
+    [
+        *((2, 2, 2, 0, (2, 2)), (2, 0, 8, 0, (1, 0)), (2, 0, 8, 4, (2, 0))),
+        *((1, NO_LIMIT, 1, 0, (1, 0)), (6, 2, 2, 0, (2, 2))),
+    ],
 )
 def test_slurm_s_guess_at_the_number_of_nodes_is_no_need(
     count: int, most: int, tasks: int, per_node: int, least_and_most: tuple[int, int]
