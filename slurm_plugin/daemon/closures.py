@@ -80,6 +80,11 @@ class Closures:
         words = self._tenants.lacks(job)
         return Reason(ReasonCode.LICENSES, detail=words) if words else None
 
+    def has_licenses(self, job: SlurmJob) -> bool:
+        """Whether a job was placed with the licences of which Slurm says that it lacks them."""
+        says = job.entered and code_of(job.reason) is ReasonCode.LICENSES
+        return says and self._tenants.counts(job) and not self._tenants.lacks(job)
+
     @property
     def left_out(self) -> Mapping[str, str]:
         """Why nothing is to start on nodes that are closed to all jobs, by node.

@@ -67,6 +67,10 @@ class Tenants:
         """Return the nodes on which Slurm would not start a job, for those that are there."""
         return self.others(job) | self.full(job)
 
+    def counts(self, job: SlurmJob) -> bool:
+        """Whether it is known how many there are of all licences that a job asks for."""
+        return bool(job.licenses) and all(name in self.licenses for name, _ in job.licenses)
+
     def lacks(self, job: SlurmJob) -> str:
         """Return which licence keeps a waiting job from starting; "" for none.
 
