@@ -80,8 +80,8 @@ class Closures:
         words = self._tenants.lacks(job)
         return Reason(ReasonCode.LICENSES, detail=words) if words else None
 
-    def has_licenses(self, job: SlurmJob) -> bool:
-        """Whether a job was placed with the licences of which Slurm says that it lacks them."""
+    def is_outdated(self, job: SlurmJob) -> bool:
+        """Whether Slurm's word that a placed job lacks licences is from before they were free."""
         says = job.entered and code_of(job.reason) is ReasonCode.LICENSES
         return says and self._tenants.counts(job) and not self._tenants.lacks(job)
 

@@ -609,8 +609,7 @@ class LiveWorld:
                 known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
 
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
-        if self._closures.has_licenses(seen):
-            # Slurm's word is from before they were free.
+        if self._closures.is_outdated(seen):
             seen = replace(seen, reason="None")
         known = self.managed.get(seen.id)
         if known is None:
