@@ -99,6 +99,8 @@ def _due(
     first, parent, shares, leaf = numbered(tree, users)
     had_gpu_s, due_gpu_s = np.zeros((2, 1, len(parent)))
     now, then = np.zeros(len(users)), np.ones(1)
-    integrate_due(now, leaf, wanted, held, first, parent, shares, then, had_gpu_s, due_gpu_s)
+    # The compiled function takes longer to load, and more memory, than this ever saves.
+    integrate = integrate_due.py_func
+    integrate(now, leaf, wanted, held, first, parent, shares, then, had_gpu_s, due_gpu_s)
     due: NDArray[np.float64] = due_gpu_s[0, leaf]
     return due
