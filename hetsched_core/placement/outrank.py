@@ -1,5 +1,7 @@
 """Tiers stop: no job of a lower tier is in the way of one of a higher tier that could run instead.
 
+Between the rounds of a policy jobs of any tier get what its plan leaves idle.
+
 Policies serve higher tiers first and stop jobs by their own lights. What a site says of tiers goes
 further, and is the same under each of them: jobs of a lower tier that a plan starts, or that run
 and can be stopped, make room; among them those that are stopped for nothing else.
@@ -24,6 +26,9 @@ from hetsched_core.types import (
     Waiting,
 )
 
+_IN_LINE = frozenset({ReasonCode.AHEAD, ReasonCode.NO_ROOM})
+"""What waits for one of these would have run in the round if there had been room."""
+
 
 def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
     """Return the plan of gangs in which what waits has the places of lower tiers.
@@ -36,19 +41,19 @@ def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
     Args:
         snapshot: the state that was planned for.
         plan: the policy's.
-        idle: whether such a job may also have GPUs that the plan leaves idle, since the policy was
-            not asked about it; else it is the policy that lets it wait.
+        idle: whether jobs of any tier may also have GPUs that the plan leaves idle, since the
+            policy was not asked; else it is the policy that lets them wait.
     """
     tiers = {view.job.tier for view in snapshot.jobs.values()}
-    if snapshot.site is None or len(tiers) < 2:
+    if snapshot.site is None or (len(tiers) < 2 and not idle):
         return plan
-    lowest = min(tiers)
+    lowest = min(tiers, default=0)
     waiting = [
         view
         for view in in_turn(snapshot, snapshot.by_submission(), running_stay=True)
-        if view.job.tier > lowest
-        and view.blocked is None
-        and isinstance(plan.entries.get(view.id), Waiting)
+        if view.blocked is None
+        and isinstance(entry := plan.entries.get(view.id), Waiting)
+        and (view.job.tier > lowest or (idle and entry.reason.code in _IN_LINE))
     ]
     if not waiting:
         return plan
@@ -82,6 +87,7 @@ class _Room:
             job = snapshot.jobs[profile.job].job
             self._free.take(job, profile.placement.configuration)
         self._hopeless: set[tuple[int, int, frozenset[str]]] = set()
+        self._unserved: list[tuple[int, int]] = []
         self.changes: dict[str, Entry] = {}
 
     def serve(self, view: JobView) -> None:
@@ -93,6 +99,8 @@ class _Room:
             return
         found = self._fit(view, ways)
         if found is not None and not (self._idle or self.changes):
+            return
+        if found is not None and self._idle and self._would_stay_before_others(view, found):
             return
         left: list[JobView] = []
         for other in self._below(view) if found is None else ():
@@ -110,6 +118,7 @@ class _Room:
                 left.remove(other)
         if found is None:
             self._hopeless.add(kind)
+            self._unserved.append((job.tier, self._reach(view)))
             left = [other for other in self._below(view) if self._stays_in_the_way(other, view)]
             for other in left:
                 self._give(other)
@@ -122,6 +131,8 @@ class _Room:
 
     def _fit(self, view: JobView, ways: tuple[Way, ...]) -> Configuration | None:
         for way in ways:
+            if self._idle and way.mixed:
+                continue  # Most policies that plan in rounds give a job one type at a time.
             found = fastest_fit(self._snapshot, self._free, view.job, way, way.types)
             if found is not None:
                 return found
@@ -132,9 +143,7 @@ class _Room:
 
     def _below(self, view: JobView) -> list[JobView]:
         """Return who could leave for a job: the first one first."""
-        cluster, mine = self._snapshot.cluster, 0
-        for way in ways_to_fit(view.job, cluster, self._snapshot.speeds, self._snapshot.shapes):
-            mine |= reach(view.job, way, cluster)
+        cluster, mine = self._snapshot.cluster, self._reach(view)
         below = [
             other
             for name, place in self._placed.items()
@@ -148,6 +157,23 @@ class _Room:
             return (other.job.tier, other.configuration is not None, -since_s, other.id)
 
         return sorted(below, key=first)
+
+    def _reach(self, view: JobView) -> int:
+        """Return the nodes that a job could run on, as a mask."""
+        cluster, mine = self._snapshot.cluster, 0
+        for way in ways_to_fit(view.job, cluster, self._snapshot.speeds, self._snapshot.shapes):
+            mine |= reach(view.job, way, cluster)
+        return mine
+
+    def _would_stay_before_others(self, view: JobView, place: Configuration) -> bool:
+        """Whether a job would take nodes that others wait for longer, and could not be stopped."""
+        if view.job.preemptible:
+            return False
+        nodes = self._snapshot.cluster.mask(frozenset(node for node, _ in place))
+        return any(
+            nodes & mask and not (view.job.gives_way and view.job.tier < tier)
+            for tier, mask in self._unserved
+        )
 
     def _stays_in_the_way(self, other: JobView, view: JobView) -> bool:
         """Whether a job would start that could not be stopped for the other later."""

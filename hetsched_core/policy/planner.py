@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 from immutables import Map
 
 from hetsched_core.placement.asleep import wake_last
-from hetsched_core.placement.entries import AHEAD
+from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.outrank import outrank
+from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
 from hetsched_core.site import within_limits, without_excess
@@ -36,7 +37,10 @@ from hetsched_core.types import (
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
 
+_ARRIVAL = frozenset({Trigger.ARRIVAL})
 _END = frozenset({Trigger.END})
+_FILL = _ARRIVAL | _END
+"""On these the plan of a round is filled up before the next one."""
 
 
 class Observation(Protocol):
@@ -47,7 +51,7 @@ class Observation(Protocol):
         vacated: the nodes that a run has left since.
         disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
         cluster, nodes, jobs: as in a snapshot.
-        tiered: whether jobs may be of several tiers.
+        sited: whether a site's word is known.
     """
 
     triggers: set[Trigger]
@@ -61,8 +65,8 @@ class Observation(Protocol):
         ...
 
     @property
-    def tiered(self) -> bool:
-        """Whether jobs may be of several tiers."""
+    def sited(self) -> bool:
+        """Whether a site's word is known."""
         ...
 
     @property
@@ -93,13 +97,15 @@ class Planner:
         self.checker = PlanChecker(policy.info.model)
         self.plan = EMPTY_PLAN
         self._stopwatch = stopwatch
+        self._fills = _fills(policy)
 
     def due(self, world: Observation) -> bool:
         """Whether something has happened on which the plan in force wants to be made anew.
 
-        A job that has arrived does not wait for the policy's next round to outrank others.
+        At a site GPUs that are idle do not wait for the policy's next round, nor does a job that
+        outranks others.
         """
-        if world.tiered and Trigger.ARRIVAL in world.triggers:
+        if world.sited and world.triggers & (_FILL if self._fills else _ARRIVAL):
             return True
         if self.plan is EMPTY_PLAN:
             return bool(world.triggers and world.jobs)
@@ -132,19 +138,26 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
 
     Nodes that sleep are woken last.
 
-    Between the rounds of a policy that plans in rounds it is the plan in force, changed only for
-    jobs of higher tiers that have come since.
+    Between the rounds of a policy that plans in rounds it is the plan in force, filled up: a job
+    that waits gets GPUs that are idle, or the place of a lower tier.
     """
     snapshot, model = within_limits(snapshot), policy.info.model
-    # A baseline that cannot run live stops what it stops by itself.
-    gangs = model is ExecutionModel.GANG and policy.info.live
+    fills = _fills(policy)
     asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
     known = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN
-    between = gangs and known and not asked
+    between = fills and known and not asked
     plan = _as_before(snapshot) if between else policy.plan(snapshot)
-    if gangs:
+    if fills:
         return wake_last(snapshot, outrank(snapshot, plan, idle=between))
     return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
+
+
+def _fills(policy: Policy) -> bool:
+    """Whether GPUs that a plan leaves idle are given away between rounds.
+
+    A baseline that cannot run live gives and stops by itself.
+    """
+    return policy.info.model is ExecutionModel.GANG and policy.info.live
 
 
 def _as_before(snapshot: Snapshot) -> Plan:
@@ -157,7 +170,8 @@ def _as_before(snapshot: Snapshot) -> Plan:
             if entry != Waiting(view.blocked):
                 changed[job_id] = Waiting(view.blocked)
         elif entry is None:
-            changed[job_id] = AHEAD
+            ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+            changed[job_id] = AHEAD if ways else NEVER
     return plan.revise(
         changed,
         snapshot.gone,

@@ -199,8 +199,8 @@ class World:
         self.log.rounds = math.ceil((self.now - header.origin_s) / header.round_s)
 
     @property
-    def tiered(self) -> bool:
-        """Whether jobs may be of several tiers."""
+    def sited(self) -> bool:
+        """Whether a site's word is known."""
         return self.settings.site is not None
 
     def site(self) -> Site | None:

@@ -412,8 +412,8 @@ class LiveWorld:
         return self._standing.site
 
     @property
-    def tiered(self) -> bool:
-        """Whether jobs may be of several tiers."""
+    def sited(self) -> bool:
+        """Whether a site's word is known."""
         return self._standing.site is not None
 
     @property

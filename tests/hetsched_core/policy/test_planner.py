@@ -3,29 +3,94 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
-from hetsched_core.placement.entries import AHEAD
+import pytest
+
+from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.policy import make_policy
 from hetsched_core.policy.check import check_plan
-from hetsched_core.policy.planner import plan_by
-from hetsched_core.types import Reason, ReasonCode, Replan, Trigger, Waiting
+from hetsched_core.policy.planner import Observation, Planner, plan_by
+from hetsched_core.types import (
+    JobView,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
 from hetsched_core.types.site import ShareTree, Site
-from tests.hetsched_core.worlds import cluster_of, placed, plan_of, snapshot_of, view
+from tests.hetsched_core.worlds import (
+    NO_ROOM,
+    cluster_of,
+    held,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    view,
+    where,
+)
+
+GAVEL = make_policy("gavel")
+TWO_NODES = cluster_of(n0=("a100", 4), n1=("a100", 4))
 
 
-def test_a_planned_job_that_may_not_start_any_more_waits_and_so_does_what_has_come() -> None:
-    gone = Reason(ReasonCode.LICENSES, detail="it asks for 1 of cad, and 0 are free")
-    late, early = (replace(view(name), blocked=gone) for name in ("late", "early"))
-    views = view("goes"), late, early, view("new")
-    before = plan_of({"goes": placed(n0=1), "late": placed(n0=1), "early": Waiting(gone)})
-    snapshot = replace(
-        snapshot_of(cluster_of(n0=("a100", 4)), views, now=100.0),
+def between_rounds(before: Plan, *views: JobView, trigger: Trigger = Trigger.ARRIVAL) -> Snapshot:
+    """What a policy that plans when a round starts alone is not asked about."""
+    return replace(
+        snapshot_of(TWO_NODES, views, now=100.0),
         site=Site(ShareTree()),
         previous=replace(before, replan=Replan(on=frozenset({Trigger.ROUND}))),
-        triggers=frozenset({Trigger.ARRIVAL}),
+        triggers=frozenset({trigger}),
     )
-    gavel = make_policy("gavel")
-    made = plan_by(gavel, snapshot)
-    waits = {"late": Waiting(gone), "early": Waiting(gone), "new": AHEAD}
+
+
+@pytest.mark.parametrize("trigger", [Trigger.ARRIVAL, Trigger.END])
+def test_what_waits_takes_what_is_idle_and_what_the_round_refused_does_not(
+    trigger: Trigger,
+) -> None:
+    runs = view("runs", held(on(n0=4)))
+    refused = Waiting(Reason(ReasonCode.PRICE))
+    before = plan_of({"runs": placed(n0=4), "waits": NO_ROOM, "dear": refused})
+    new, late = (view(name, counts=(2,), submit_s=at) for name, at in (("new", 50.0), ("late", 60)))
+    views = runs, view("waits"), view("dear"), new, late
+    made = plan_by(GAVEL, between_rounds(before, *views, trigger=trigger))
+    assert where(made) == {"runs": "n0:4", "waits": "n1:1", "new": "n1:2"}
+    assert (made.entries["dear"], made.entries["late"]) == (refused, AHEAD)
+
+
+def test_what_could_not_be_stopped_in_the_round_does_not_start_before_what_waits_longer() -> None:
+    runs = view("runs", held(on(n0=4)))
+    before = plan_of({"runs": placed(n0=4), "wide": NO_ROOM})
+    wide = view("wide", counts=(8,))
+    stays = view("stays", preemptible=False, submit_s=50.0)
+    moves = view("moves", submit_s=60.0)
+    made = plan_by(GAVEL, between_rounds(before, runs, wide, stays, moves))
+    assert where(made) == {"runs": "n0:4", "moves": "n1:1"}
+
+
+@pytest.mark.parametrize("trigger", [Trigger.ARRIVAL, Trigger.END])
+def test_a_round_is_filled_up_at_a_site_alone(trigger: Trigger) -> None:
+    planner = Planner(GAVEL, lambda: 0.0)
+    planner.plan = replace(plan_of({}), replan=Replan(on=frozenset({Trigger.ROUND})))
+    worlds = (
+        cast("Observation", SimpleNamespace(triggers={trigger}, sited=sited, disturbed=False))
+        for sited in (True, False)
+    )
+    assert [planner.due(world) for world in worlds] == [True, False]
+
+
+def test_a_planned_job_that_may_not_start_any_more_waits() -> None:
+    gone = Reason(ReasonCode.LICENSES, detail="it asks for 1 of cad, and 0 are free")
+    late, early = (replace(view(name), blocked=gone) for name in ("late", "early"))
+    views = view("goes"), late, early, view("vast", counts=(64,))
+    before = plan_of({"goes": placed(n0=1), "late": placed(n0=1), "early": Waiting(gone)})
+    snapshot = between_rounds(before, *views)
+    made = plan_by(GAVEL, snapshot)
+    waits = {"late": Waiting(gone), "early": Waiting(gone), "vast": NEVER}
     assert dict(made.entries) == {"goes": before.entries["goes"], **waits}
-    assert check_plan(snapshot, made, gavel.info.model) == ()
+    assert check_plan(snapshot, made, GAVEL.info.model) == ()
