@@ -1,7 +1,5 @@
 """Tiers stop: no job of a lower tier is in the way of one of a higher tier that could run instead.
 
-Between the rounds of a policy jobs of any tier get what its plan leaves idle.
-
 Policies serve higher tiers first and stop jobs by their own lights. What a site says of tiers goes
 further, and is the same under each of them: jobs of a lower tier that a plan starts, or that run
 and can be stopped, make room; among them those that are stopped for nothing else.
@@ -26,11 +24,8 @@ from hetsched_core.types import (
     Waiting,
 )
 
-_IN_LINE = frozenset({ReasonCode.AHEAD, ReasonCode.NO_ROOM})
-"""What waits for one of these would have run in the round if there had been room."""
 
-
-def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
+def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
     """Return the plan of gangs in which what waits has the places of lower tiers.
 
     A job that waits gets its place if jobs of lower tiers that can be stopped, or would only start,
@@ -38,26 +33,22 @@ def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
     time. Where that is not enough, nothing of a lower tier starts in its way that it could not stop
     later.
 
-    Args:
-        snapshot: the state that was planned for.
-        plan: the policy's.
-        idle: whether jobs of any tier may also have GPUs that the plan leaves idle, since the
-            policy was not asked; else it is the policy that lets them wait.
+    Where there is room for it the plan lets it wait, and so does this.
     """
     tiers = {view.job.tier for view in snapshot.jobs.values()}
-    if snapshot.site is None or (len(tiers) < 2 and not idle):
+    if snapshot.site is None or len(tiers) < 2:
         return plan
-    lowest = min(tiers, default=0)
+    lowest = min(tiers)
     waiting = [
         view
         for view in in_turn(snapshot, snapshot.by_submission(), running_stay=True)
-        if view.blocked is None
-        and isinstance(entry := plan.entries.get(view.id), Waiting)
-        and (view.job.tier > lowest or (idle and entry.reason.code in _IN_LINE))
+        if view.job.tier > lowest
+        and view.blocked is None
+        and isinstance(plan.entries.get(view.id), Waiting)
     ]
     if not waiting:
         return plan
-    room = _Room(snapshot, plan, idle=idle)
+    room = _Room(snapshot, plan)
     for view in waiting:
         room.serve(view)
     if not room.changes:
@@ -73,8 +64,8 @@ def outrank(snapshot: Snapshot, plan: Plan, *, idle: bool = False) -> Plan:
 class _Room:
     """What is free, and who could leave what it has."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, *, idle: bool) -> None:
-        self._snapshot, self._idle = snapshot, idle
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._snapshot = snapshot
         self._placed = {
             job_id: entry.placements[0].configuration
             for job_id, entry in plan.entries.items()
@@ -87,7 +78,6 @@ class _Room:
             job = snapshot.jobs[profile.job].job
             self._free.take(job, profile.placement.configuration)
         self._hopeless: set[tuple[int, int, frozenset[str]]] = set()
-        self._unserved: list[tuple[int, int]] = []
         self.changes: dict[str, Entry] = {}
 
     def serve(self, view: JobView) -> None:
@@ -98,9 +88,7 @@ class _Room:
         if not ways or kind in self._hopeless:
             return
         found = self._fit(view, ways)
-        if found is not None and not (self._idle or self.changes):
-            return
-        if found is not None and self._idle and self._would_stay_before_others(view, found):
+        if found is not None and not self.changes:
             return
         left: list[JobView] = []
         for other in self._below(view) if found is None else ():
@@ -118,7 +106,6 @@ class _Room:
                 left.remove(other)
         if found is None:
             self._hopeless.add(kind)
-            self._unserved.append((job.tier, self._reach(view)))
             left = [other for other in self._below(view) if self._stays_in_the_way(other, view)]
             for other in left:
                 self._give(other)
@@ -131,8 +118,6 @@ class _Room:
 
     def _fit(self, view: JobView, ways: tuple[Way, ...]) -> Configuration | None:
         for way in ways:
-            if self._idle and way.mixed:
-                continue  # Most policies that plan in rounds give a job one type at a time.
             found = fastest_fit(self._snapshot, self._free, view.job, way, way.types)
             if found is not None:
                 return found
@@ -143,7 +128,9 @@ class _Room:
 
     def _below(self, view: JobView) -> list[JobView]:
         """Return who could leave for a job: the first one first."""
-        cluster, mine = self._snapshot.cluster, self._reach(view)
+        cluster, mine = self._snapshot.cluster, 0
+        for way in ways_to_fit(view.job, cluster, self._snapshot.speeds, self._snapshot.shapes):
+            mine |= reach(view.job, way, cluster)
         below = [
             other
             for name, place in self._placed.items()
@@ -157,23 +144,6 @@ class _Room:
             return (other.job.tier, other.configuration is not None, -since_s, other.id)
 
         return sorted(below, key=first)
-
-    def _reach(self, view: JobView) -> int:
-        """Return the nodes that a job could run on, as a mask."""
-        cluster, mine = self._snapshot.cluster, 0
-        for way in ways_to_fit(view.job, cluster, self._snapshot.speeds, self._snapshot.shapes):
-            mine |= reach(view.job, way, cluster)
-        return mine
-
-    def _would_stay_before_others(self, view: JobView, place: Configuration) -> bool:
-        """Whether a job would take nodes that others wait for longer, and could not be stopped."""
-        if view.job.preemptible:
-            return False
-        nodes = self._snapshot.cluster.mask(frozenset(node for node, _ in place))
-        return any(
-            nodes & mask and not (view.job.gives_way and view.job.tier < tier)
-            for tier, mask in self._unserved
-        )
 
     def _stays_in_the_way(self, other: JobView, view: JobView) -> bool:
         """Whether a job would start that could not be stopped for the other later."""

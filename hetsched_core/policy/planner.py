@@ -10,25 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from immutables import Map
 
 from hetsched_core.placement.asleep import wake_last
-from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.outrank import outrank
-from hetsched_core.placement.ways import ways_to_fit
+from hetsched_core.placement.pack import Packing, pack
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
 from hetsched_core.site import within_limits, without_excess
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
-    Entry,
     ExecutionModel,
     JobView,
     NodeView,
     Plan,
+    ReasonCode,
     Snapshot,
     Trigger,
     Waiting,
@@ -39,6 +39,9 @@ _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 
 _ARRIVAL = frozenset({Trigger.ARRIVAL})
 _END = frozenset({Trigger.END})
+_IN_LINE = frozenset({ReasonCode.AHEAD, ReasonCode.NO_ROOM})
+"""What waits for one of these would have run in the round if there had been room."""
+
 _FILL = _ARRIVAL | _END
 """On these the plan of a round is filled up before the next one."""
 
@@ -138,17 +141,20 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
 
     Nodes that sleep are woken last.
 
-    Between the rounds of a policy that plans in rounds it is the plan in force, filled up: a job
-    that waits gets GPUs that are idle, or the place of a lower tier.
+    Between the rounds of a policy that plans in rounds it is the plan in force, filled up.
     """
     snapshot, model = within_limits(snapshot), policy.info.model
-    fills = _fills(policy)
-    asked = snapshot.triggers & (snapshot.previous.replan.on | _ALWAYS)
-    known = snapshot.site is not None and snapshot.previous is not EMPTY_PLAN
-    between = fills and known and not asked
-    plan = _as_before(snapshot) if between else policy.plan(snapshot)
+    fills, before = _fills(policy), snapshot.previous
+    asked = snapshot.triggers & (before.replan.on | _ALWAYS)
+    known = snapshot.site is not None and before is not EMPTY_PLAN
+    if fills and known and not (asked or before.profiles):
+        plan = _filled_up(
+            snapshot, Packing.FILL if policy.info.takes_turns else Packing.STRICT_ORDER
+        )
+    else:
+        plan = policy.plan(snapshot)
     if fills:
-        return wake_last(snapshot, outrank(snapshot, plan, idle=between))
+        return wake_last(snapshot, outrank(snapshot, plan))
     return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan
 
 
@@ -160,24 +166,23 @@ def _fills(policy: Policy) -> bool:
     return policy.info.model is ExecutionModel.GANG and policy.info.live
 
 
-def _as_before(snapshot: Snapshot) -> Plan:
-    """Return the plan in force, in which jobs wait that have come since, or may not start now."""
+def _filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
+    """Return the plan in force, in which what waits in line has the GPUs that are idle.
+
+    What the policy has refused for another reason goes on waiting for it.
+    """
     plan = snapshot.previous
-    changed: dict[str, Entry] = {}
-    for job_id, view in snapshot.jobs.items():
-        entry = plan.entries.get(job_id)
-        if view.blocked is not None and view.configuration is None:
-            if entry != Waiting(view.blocked):
-                changed[job_id] = Waiting(view.blocked)
-        elif entry is None:
-            ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-            changed[job_id] = AHEAD if ways else NEVER
-    return plan.revise(
-        changed,
-        snapshot.gone,
-        profiles=plan.profiles,
-        reservations=plan.reservations,
-    )
+    refused = {
+        job_id: replace(view, blocked=entry.reason)
+        for job_id, view in snapshot.jobs.items()
+        if view.blocked is None
+        and view.configuration is None
+        and isinstance(entry := plan.entries.get(job_id), Waiting)
+        and entry.reason.code not in _IN_LINE
+    }
+    shown = replace(snapshot, jobs=snapshot.jobs.update(refused)) if refused else snapshot
+    filled = pack(shown, shown.by_submission(), packing, plan.replan)
+    return replace(filled, reservations=plan.reservations)
 
 
 def _has_room(world: Observation, room: Mapping[str, int]) -> bool:

@@ -281,10 +281,10 @@ class PyslurmBackend:
                 case _:
                     raise TypeError(f"{change} is not made by pyslurm")
         except self._pyslurm.RPCError as error:
-            raise meaning(error, str(change)) from None
+            raise meaning(error, _named(change)) from None
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
-            raise RefusedError(f"{change}: {error}") from None
+            raise RefusedError(f"{_named(change)}: {error}") from None
 
     def _hold(self, hold: Hold) -> None:
         reservation = self._pyslurm.Reservation
@@ -292,11 +292,16 @@ class PyslurmBackend:
         try:
             reservation(hold.name).modify(reservation(end_time=until, nodes=",".join(hold.nodes)))
         except self._pyslurm.RPCError as error:
-            found = meaning(error, str(hold))
+            found = meaning(error, _named(hold))
             if isinstance(found, AwayError):
                 raise found from None
             # It is not there, and the command makes it; or the command is refused, too.
             change_by_command(hold)
+
+
+def _named(change: Change) -> str:
+    """Return a change as it is named to an admin: what, and to which job."""
+    return f"{type(change).__name__.lower()} {change.job}".strip()
 
 
 def _simple(change: Enter) -> bool:
