@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from hetsched_core.contract.fits import Fit, fit
+from hetsched_core.contract.feasibility import Feasibility, feasibility
 from hetsched_core.contract.trial import Trial
 from hetsched_core.records.runlog import RunEnd, RunLog, RunRecord, each
 from hetsched_core.simulate import NodeLost
@@ -181,10 +181,10 @@ def every_job_that_fits_ends(trial: Trial, log: RunLog) -> Iterator[str]:
     """Every job that the healthy cluster could hold comes to its end; no other ever starts."""
     scenario = trial.scenario
     for record in log.jobs:
-        fits = fit(
+        fits = feasibility(
             record.job, scenario.cluster, scenario.truth, scenario.settings.shapes, scenario.model
         )
-        if fits is Fit.YES and record.end_s is None:
+        if fits is Feasibility.YES and record.end_s is None:
             yield f"job {record.job.id} fits and has not ended when nothing more happens"
-        if fits is Fit.NO and record.first_start_s is not None:
+        if fits is Feasibility.NO and record.first_start_s is not None:
             yield f"job {record.job.id} started, though it fits nowhere"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from hetsched_core.contract.fits import Fit, fit
+from hetsched_core.contract.feasibility import Feasibility, feasibility
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.settle import carry_out, let_drain, nobody_runs, runs_of, unlike
 from hetsched_core.contract.trial import (
@@ -93,7 +93,7 @@ def changes_are_named(trial: Trial) -> Iterator[str]:
 
 def reasons_are_true(trial: Trial) -> Iterator[str]:
     """A waiting job is told "never" where it fits nowhere, and nowhere else."""
-    fits: dict[str, Fit] = {}
+    fits: dict[str, Feasibility] = {}
     for decision in trial.decisions:
         snapshot = decision.snapshot
         for job, entry in sorted(decision.plan.entries.items()):
@@ -102,18 +102,18 @@ def reasons_are_true(trial: Trial) -> Iterator[str]:
             if job not in fits:
                 fits[job] = _fit(trial, snapshot, job)
             never = entry.reason.code.horizon is Horizon.NEVER
-            if never and fits[job] is Fit.YES:
+            if never and fits[job] is Feasibility.YES:
                 yield f"{decision}: job {job} fits and is told {str(entry.reason)!r}"
-            if not never and fits[job] is Fit.NO:
+            if not never and fits[job] is Feasibility.NO:
                 yield f"{decision}: job {job} fits nowhere, is told {str(entry.reason)!r}"
             for other in entry.reason.behind:
                 if other not in snapshot.jobs or other == job:
                     yield f"{decision}: job {job} waits behind {other}, which is not active"
 
 
-def _fit(trial: Trial, snapshot: Snapshot, job_id: str) -> Fit:
+def _fit(trial: Trial, snapshot: Snapshot, job_id: str) -> Feasibility:
     job, shapes = snapshot.jobs[job_id].job, snapshot.shapes_for(snapshot.jobs[job_id].job)
-    return fit(job, snapshot.cluster, snapshot.speeds, shapes, trial.scenario.model)
+    return feasibility(job, snapshot.cluster, snapshot.speeds, shapes, trial.scenario.model)
 
 
 def same_snapshot_same_plan(trial: Trial) -> Iterator[str]:
@@ -227,7 +227,7 @@ def shapes_come_and_go(trial: Trial) -> Iterator[str]:
             for violation in check_plan(snapshot, plan, trial.policy.info.model):
                 yield f"{decision}, with shapes {when}: {violation}"
             for job in sorted(plan.entries):
-                if plan.never(job) and _fit(trial, snapshot, job) is Fit.YES:
+                if plan.never(job) and _fit(trial, snapshot, job) is Feasibility.YES:
                     yield f"{decision}, with shapes {when}: job {job} fits and is told never"
 
 

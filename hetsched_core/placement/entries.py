@@ -33,7 +33,7 @@ EACH_ROUND = Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, T
 """Planned anew when a round starts; between rounds what is idle is given away at once."""
 
 
-def revise(
+def plan_placing(
     snapshot: Snapshot,
     placed: Mapping[str, Placed],
     waits: Callable[[Snapshot, JobView], Waiting],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from hetsched_core.placement.entries import EACH_ROUND, NO_ROOM, behind, revise
+from hetsched_core.placement.entries import EACH_ROUND, NO_ROOM, behind, plan_placing
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, present, staying
 from hetsched_core.placement.pack import Fit
@@ -161,7 +161,7 @@ def plan_rounds(
     starts = Trigger.ROUND in snapshot.triggers
     order = in_turn(snapshot, sorted(snapshot.jobs.values(), key=key), running_stay=not starts)
     serve = serve_anew if starts else fill
-    return revise(snapshot, serve(snapshot, order, most_nodes), behind, EACH_ROUND)
+    return plan_placing(snapshot, serve(snapshot, order, most_nodes), behind, EACH_ROUND)
 
 
 def serve_anew(
@@ -231,7 +231,7 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
     def waits(snapshot: Snapshot, view: JobView) -> Waiting:
         return NO_ROOM if view.id == next_in_line else behind(snapshot, view)
 
-    return revise(snapshot, placed, waits, Replan())
+    return plan_placing(snapshot, placed, waits, Replan())
 
 
 def _waiting(

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
-from hetsched_core.placement.entries import behind, revise
+from hetsched_core.placement.entries import behind, plan_placing
 from hetsched_core.placement.keep import immovable
 from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.placement.pools import Pools
@@ -110,7 +110,7 @@ class Gavel:
         spare = (queue.choice(*place) for place in order if place[0] not in chosen)
         placed = assign(snapshot, fixed, list(chosen.values()), spare)
 
-        return revise(
+        return plan_placing(
             snapshot,
             placed,
             behind,

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Limits, Program, Rows, Solution, SolverStatus, solve
-from hetsched_core.placement.entries import behind, revise
+from hetsched_core.placement.entries import behind, plan_placing
 from hetsched_core.placement.keep import immovable, present
 from hetsched_core.placement.one_type import OneTypeChoice, assign
 from hetsched_core.placement.pools import Pools
@@ -155,7 +155,7 @@ class Sia:
             [choice(job, k) for job, k in enumerate(chosen.configurations) if k is not None],
             (choice(job, int(k)) for job, mine in enumerate(priced) for k in np.argsort(mine.cost)),
         )
-        return revise(
+        return plan_placing(
             snapshot,
             placed,
             behind,

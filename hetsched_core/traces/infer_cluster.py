@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import fold_names
-from hetsched_core.traces.node_types import UNTYPED, NodeTypes, normal_gpu_type
+from hetsched_core.traces.node_types import UNKNOWN_TYPE, NodeTypes, normal_gpu_type
 from hetsched_core.traces.sacct import Doubt, GpuCounts, LoggedAllocation, expand_nodes, link_runs
 from hetsched_core.traces.slurm_nodes import SlurmNodeRecord
 from hetsched_core.types import Cluster, Node
@@ -36,7 +36,7 @@ def infer_cluster(
     What scontrol says of a node goes before sinfo, and sinfo before the log. From a log a node has
     as many GPUs of a type as were in use at once or in one allocation, and its CPUs and memory are
     unknown. GPUs without a type have the one that is known on their host, else the one that `rules`
-    give, else `UNTYPED`. A host with several types becomes several nodes.
+    give, else `UNKNOWN_TYPE`. A host with several types becomes several nodes.
 
     Raises:
         InputError: No source shows a GPU.
@@ -68,7 +68,7 @@ def infer_cluster(
                 gpus = {**gpus, gpu_type: gpus.get(gpu_type, 0) + count}
             notes.add(_EXCEEDED, host, sum(in_use.values()) > sum(gpus.values()))
         notes.add(_NO_GPUS, host, not gpus)
-        notes.add(_UNTYPED, host, UNTYPED in gpus)
+        notes.add(_UNKNOWN, host, UNKNOWN_TYPE in gpus)
         notes.add(_SEVERAL, host, len(gpus) > 1)
         notes.add(_SIZELESS, host, bool(gpus) and not (listed.cpus and listed.memory_mb))
         nodes += _scheduling_nodes(listed, gpus)
@@ -107,9 +107,9 @@ _FROM_LOG = (
     "that was never full has more"
 )
 _SIZELESS = "CPUs or memory are not known, and what is not known is not counted"
-_UNTYPED = (
-    f"no source names the GPUs' type, {UNTYPED!r} stands for it: set gpu_type in the cluster file, "
-    "or name it to hetsched cluster infer with --node-type NODES=TYPE"
+_UNKNOWN = (
+    f"no source names the GPUs' type, {UNKNOWN_TYPE!r} stands for it: set gpu_type in the cluster "
+    "file, or name it to hetsched cluster infer with --node-type NODES=TYPE"
 )
 _SEVERAL = "GPUs of several types: one node for each type, sharing the host's CPUs and memory"
 _EXCEEDED = "the log has more GPUs in use than Slurm lists; Slurm's count stands"
@@ -128,7 +128,7 @@ class _Notes:
             self.hosts.setdefault(note, []).append(host)
 
     def sentences(self) -> Iterator[str]:
-        for note in (_FROM_LOG, _LOG_ONLY, _EXCEEDED, _UNTYPED, _SEVERAL, _SIZELESS, _NO_GPUS):
+        for note in (_FROM_LOG, _LOG_ONLY, _EXCEEDED, _UNKNOWN, _SEVERAL, _SIZELESS, _NO_GPUS):
             if note in self.hosts:
                 yield f"{fold_names(self.hosts[note])}: {note}."
 
@@ -162,7 +162,7 @@ def resolve_type(host: str, gpus: GpuCounts, types: Types, rules: NodeTypes) -> 
     known = types.get(host, frozenset[str]())
     if len(known) == 1 and not any(name for name, _ in gpus):
         return next(iter(known))
-    return rules.type_on(host) or UNTYPED
+    return rules.type_on(host) or UNKNOWN_TYPE
 
 
 def gpus_in_use(
@@ -185,7 +185,7 @@ def gpus_in_use(
             for at, host in enumerate(hosts):
                 share = count // len(hosts) + (at < count % len(hosts))
                 gpu_type = name or resolve_type(host, allocation.gpus, types, rules)
-                if gpu_type == UNTYPED and types.get(host):
+                if gpu_type == UNKNOWN_TYPE and types.get(host):
                     ambiguous.add(host)
                 elif share:
                     held[host, gpu_type].append(_Held(share, allocation.start_s, _end(allocation)))

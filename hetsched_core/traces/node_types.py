@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct.fields import FieldError, expand_nodes
 
-UNTYPED = "untyped"
+UNKNOWN_TYPE = "untyped"
 """The GPU type of a node of which neither a log nor Slurm's own output tells the type."""
 
 _GLOB = re.compile(r"[A-Za-z0-9_.*-]+")

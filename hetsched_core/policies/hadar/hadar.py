@@ -31,7 +31,7 @@ import numpy as np
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, rigid_way
-from hetsched_core.placement.entries import NEVER, NO_ROOM, revise
+from hetsched_core.placement.entries import NEVER, NO_ROOM, plan_placing
 from hetsched_core.placement.keep import immovable, may_keep, present, staying
 from hetsched_core.placement.pack import fastest_fit
 from hetsched_core.policies.hadar.market import OpenNodes, bids
@@ -148,7 +148,7 @@ class Hadar:
             return NO_ROOM if left.get(view.id) == -np.inf else NOT_AT_THIS_PRICE
 
         replan = Replan(on=frozenset({Trigger.ROUND, Trigger.NODE}))
-        return revise(snapshot, placed, waits, replan, diagnostics=diagnostics)
+        return plan_placing(snapshot, placed, waits, replan, diagnostics=diagnostics)
 
     def _plan_queue(
         self,

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, revise
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, plan_placing
 from hetsched_core.placement.free import PerGpu, idle_cluster, on_one_node
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import TrackerNotes
@@ -138,7 +138,7 @@ class Hadare:
                 return _never(view.job)
             return AHEAD if placed else NO_ROOM
 
-        return revise(
+        return plan_placing(
             snapshot,
             placed,
             waits,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.contract import DEFAULT_SEEDS, random_scenario
-from hetsched_core.contract.fits import Fit, fit
+from hetsched_core.contract.feasibility import Feasibility, feasibility
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.simulate import JobCrashed, NodeBack, NodeDrained, NodeLost
 from hetsched_core.types import EndState, ExecutionModel, Shape, Submission
@@ -51,7 +51,9 @@ def test_the_scenarios_of_the_default_seeds_hold_every_kind_of_trouble() -> None
         kinds["estimates that change"] += type(scenario.estimates).__name__ == "ImprovingSpeeds"
         for given in scenario.submissions:
             job = given.job
-            found = fit(job, scenario.cluster, scenario.truth, settings.shapes, scenario.model)
+            found = feasibility(
+                job, scenario.cluster, scenario.truth, settings.shapes, scenario.model
+            )
             kinds[f"fits {found.value}"] += 1
             kinds["cancelled"] += given.cancel_s is not None
             kinds["failing"] += given.ends_as is EndState.FAILED
@@ -68,7 +70,9 @@ def test_the_scenarios_of_the_default_seeds_hold_every_kind_of_trouble() -> None
     missing = [kind for kind, count in kinds.items() if not count]
     assert not missing
     expected = {cls.__name__ for cls in (NodeLost, NodeDrained, NodeBack, JobCrashed)}
-    expected |= {f"fits {found.value}" for found in Fit} | {f"shapes {n}" for n in (1, 2, 3, 4)}
+    expected |= {f"fits {found.value}" for found in Feasibility} | {
+        f"shapes {n}" for n in (1, 2, 3, 4)
+    }
     assert expected <= set(kinds)
 
 
@@ -84,18 +88,20 @@ def test_every_node_that_goes_comes_back() -> None:
 
 
 def test_the_naive_answer_to_whether_a_job_fits_agrees_with_the_packers() -> None:
-    answers: Counter[Fit] = Counter()
+    answers: Counter[Feasibility] = Counter()
     for seed in MANY:
         scenario = random_scenario(seed)
         shapes = scenario.settings.shapes
         for given in scenario.submissions:
             job = given.job
-            found = fit(job, scenario.cluster, scenario.truth, shapes, ExecutionModel.GANG)
+            found = feasibility(job, scenario.cluster, scenario.truth, shapes, ExecutionModel.GANG)
             ways = ways_to_fit(job, scenario.cluster, scenario.truth, shapes)
-            assert (found is not Fit.NO) is bool(ways), f"seed {seed}, {job}"
-            assert (found is Fit.YES) is any(not way.mixed for way in ways), f"seed {seed}, {job}"
+            assert (found is not Feasibility.NO) is bool(ways), f"seed {seed}, {job}"
+            assert (found is Feasibility.YES) is any(not way.mixed for way in ways), (
+                f"seed {seed}, {job}"
+            )
             answers[found] += 1
-    assert min(answers[found] for found in Fit) > 5
+    assert min(answers[found] for found in Feasibility) > 5
 
 
 def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
@@ -103,10 +109,10 @@ def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
     speeds = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.0}})
     job, only_k80 = (submission("j", 1.0, (64,), gpu_types=t).job for t in (None, K80))
     shapes = frozenset(Shape)
-    assert fit(job, cluster, speeds, shapes, ExecutionModel.COPIES) is Fit.YES
-    assert fit(job, cluster, speeds, shapes, ExecutionModel.GANG) is Fit.NO
-    assert fit(job, cluster, speeds, shapes, ExecutionModel.TASKS) is Fit.NO
-    assert fit(only_k80, cluster, speeds, shapes, ExecutionModel.COPIES) is Fit.NO
+    assert feasibility(job, cluster, speeds, shapes, ExecutionModel.COPIES) is Feasibility.YES
+    assert feasibility(job, cluster, speeds, shapes, ExecutionModel.GANG) is Feasibility.NO
+    assert feasibility(job, cluster, speeds, shapes, ExecutionModel.TASKS) is Feasibility.NO
+    assert feasibility(only_k80, cluster, speeds, shapes, ExecutionModel.COPIES) is Feasibility.NO
     (task_job, *_) = random_scenario(0, ExecutionModel.TASKS).submissions
     assert task_job.job.tasks is not None
 

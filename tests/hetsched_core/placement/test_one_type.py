@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.entries import AHEAD, behind, revise
+from hetsched_core.placement.entries import AHEAD, behind, plan_placing
 from hetsched_core.placement.keep import immovable
 from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.policy import check_plan
@@ -126,7 +126,7 @@ def test_a_revised_plan_names_the_entries_that_differ_and_no_others() -> None:
     previous = plan_of({"stays": placed(a=1), "goes": placed(b=1), "gone": placed(b=1)})
     snapshot = snapshot_of(TWO_NODES, [stays, goes, comes], previous=previous)
     entries = {"stays": placed(a=1), "comes": placed(b=1)}
-    plan = revise(snapshot, entries, behind, Replan(), memory={"version": 1})
+    plan = plan_placing(snapshot, entries, behind, Replan(), memory={"version": 1})
     assert dict(plan.entries) == {**entries, "goes": AHEAD}
     assert plan.changed == frozenset({"comes", "goes", "gone"})
     assert plan.base is previous.identity
@@ -141,7 +141,7 @@ def test_who_waits_is_told_why() -> None:
         view("mixed", counts=(4,)),
         view("huge", counts=(9,)),
     ]
-    entries = revise(snapshot_of(cluster, views), {}, behind, Replan()).entries
+    entries = plan_placing(snapshot_of(cluster, views), {}, behind, Replan()).entries
     assert {j: str(e.reason) for j, e in entries.items() if isinstance(e, Waiting)} == {
         "held": "not yet: its user, an admin or Slurm holds it",
         "later": "behind: jobs ahead of it in the queue go first",
@@ -208,7 +208,7 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
         if one.id not in fixed and draw(st.booleans())
     ]
     found = assign(snapshot, fixed, chosen)
-    plan = revise(snapshot, found, behind, Replan())
+    plan = plan_placing(snapshot, found, behind, Replan())
     assert not check_plan(snapshot, plan, ExecutionModel.GANG)
     assert fixed.items() <= found.items()
     left = FreeGpus.of(snapshot)

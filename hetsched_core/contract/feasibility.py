@@ -8,7 +8,7 @@ from enum import Enum
 from hetsched_core.types import Cluster, ExecutionModel, Job, Node, Shape, Speeds
 
 
-class Fit(Enum):
+class Feasibility(Enum):
     """Whether the idle, healthy cluster holds a job.
 
     A policy need not mix GPU types: it may refuse a job that fits on a mix alone.
@@ -19,13 +19,13 @@ class Fit(Enum):
     YES = "yes"
 
 
-def fit(
+def feasibility(
     job: Job,
     cluster: Cluster,
     speeds: Speeds,
     shapes: frozenset[Shape],
     model: ExecutionModel,
-) -> Fit:
+) -> Feasibility:
     """Return whether a job fits on the idle, healthy cluster under an execution model.
 
     A gang needs one of its counts, in one of the shapes, on as many nodes as it asks for; a job of
@@ -47,22 +47,22 @@ def fit(
             return _where(job.tasks is not None and any(_room(job, n, n.gpus) for n in accepted))
 
 
-def _where(found: bool) -> Fit:
-    return Fit.YES if found else Fit.NO
+def _where(found: bool) -> Feasibility:
+    return Feasibility.YES if found else Feasibility.NO
 
 
-def _gang(job: Job, cluster: Cluster, runs: list[Node], shapes: frozenset[Shape]) -> Fit:
+def _gang(job: Job, cluster: Cluster, runs: list[Node], shapes: frozenset[Shape]) -> Feasibility:
     rooms: dict[str, list[int]] = {}
     for node in runs:
         rooms.setdefault(node.gpu_type, []).append(_room(job, node, node.gpus))
     for count in job.requirements:
         if any(_one_type(job, count, room, shapes) for room in rooms.values()):
-            return Fit.YES
+            return Feasibility.YES
     if job.min_nodes > 1 or (job.max_nodes or 2) < 2:
         several = [room for of_type in rooms.values() for room in of_type]
         mixed = Shape.MIXED_TYPES in shapes and len(rooms) > 1
         fits = mixed and any(_in_equal_parts(job, count, several) for count in job.requirements)
-        return Fit.MIXED_ONLY if fits else Fit.NO
+        return Feasibility.MIXED_ONLY if fits else Feasibility.NO
     if Shape.MIXED_TYPES in shapes and len(rooms) > 1:
         hosts: dict[str, int] = {}
         for node in runs:
@@ -74,8 +74,8 @@ def _gang(job: Job, cluster: Cluster, runs: list[Node], shapes: frozenset[Shape]
             every = sorted((room for of_type in rooms.values() for room in of_type), reverse=True)
             together = min(together, sum(every[: job.max_nodes]))
         if any(1 < count <= together for count in job.requirements):
-            return Fit.MIXED_ONLY
-    return Fit.NO
+            return Feasibility.MIXED_ONLY
+    return Feasibility.NO
 
 
 def _one_type(job: Job, count: int, rooms: list[int], shapes: frozenset[Shape]) -> bool:
