@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetsched_core.cli.inputs import site_option, text_of
+from hetsched_core.cli.inputs import site_option, text_of, zone_option
 from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def cluster() -> None:
 @click.option("--scontrol", type=_FILE, help="Output of: scontrol show nodes.")
 @click.option("--sinfo", type=_FILE, help="Output of: sinfo -N -o '%N %G %c %m'.")
 @site_option
+@zone_option
 @click.option(
     "--node-type",
     "node_types",
@@ -48,6 +49,7 @@ def infer(
     scontrol: Path | None,
     sinfo: Path | None,
     site: tuple[Path, ...],
+    tz: str | None,
     node_types: tuple[str, ...],
     name: str,
     sacct_fields: str | None,
@@ -56,24 +58,26 @@ def infer(
     """Print a cluster.toml made of one source or several.
 
     What scontrol says of a node goes before sinfo, and sinfo before the logs. What was assumed is
-    said in comments: check them. A path of /dev/stdin reads the standard input. Shares, QOS, limits
-    and partitions come from --site.
+    said in comments: check them. A path of /dev/stdin reads the standard input. Shares, QOS,
+    limits, partitions and maintenance come from --site.
     """
     if not (logs or scontrol or sinfo):
         raise click.UsageError("give at least one of --log, --scontrol and --sinfo")
 
     from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
     from hetsched_core.traces.infer_cluster import infer_cluster
-    from hetsched_core.traces.sacct import SacctOptions, parse_fields, read_sacct
+    from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone, read_sacct
     from hetsched_core.traces.slurm_nodes import read_scontrol, read_sinfo
     from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
         rules = _rules(node_types)
         options = SacctOptions(
-            fields=parse_fields(sacct_fields) if sacct_fields else None, delimiter=sacct_delimiter
+            zone=None if tz is None else parse_zone(tz),
+            fields=parse_fields(sacct_fields) if sacct_fields else None,
+            delimiter=sacct_delimiter,
         )
-    said = read_site((str(path), text_of(path)) for path in site)
+    said = read_site(((str(path), text_of(path)) for path in site), options.zone)
     read = [read_sacct(log, options) for log in logs]
     inferred = infer_cluster(
         (allocation for log in read for allocation in log),

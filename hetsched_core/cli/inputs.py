@@ -18,6 +18,10 @@ FILE = click.Path(path_type=Path, readable=False)
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
+zone_option = click.option(
+    "--tz", metavar="ZONE", help="Time zone of times in logs and reservations, such as Europe/Oslo."
+)
+
 _OPTIONS = (
     click.option(
         "--cluster",
@@ -44,20 +48,20 @@ _OPTIONS = (
         show_default=True,
         help="Seed of everything that is drawn.",
     ),
-    click.option("--tz", metavar="ZONE", help="Time zone of a log's times, such as Europe/Oslo."),
+    zone_option,
     click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header."),
     click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log."),
 )
 
 
 def site_option(command: _Command) -> _Command:
-    """Add the option of files in which Slurm tells of shares, QOS, limits and partitions."""
+    """Add the option of files in which Slurm tells of shares, QOS, limits and the like."""
     return click.option(
         "--site",
         type=FILE,
         multiple=True,
-        help="Output of: sacctmgr -P show assoc, sacctmgr -P show qos, sshare -a -P, or scontrol "
-        "show partition; may be given several times.",
+        help="Output of: sacctmgr -P show assoc, sacctmgr -P show qos, sshare -a -P, scontrol show "
+        "partition, or scontrol show reservation; may be given several times.",
     )(command)
 
 

@@ -168,7 +168,8 @@ def replay(
         {"--run-log": run_logs, "--report": report_folder},
     )
     cluster, options = read_options(**inputs)
-    said = read_site((str(path), text_of(path)) for path in site) if site else None
+    zone = options.sacct.zone
+    said = read_site(((str(path), text_of(path)) for path in site), zone) if site else None
 
     def load(seed: int) -> ReplayInputs:
         loaded = load_workload(logs, cluster, replace(options, seed=seed), said)

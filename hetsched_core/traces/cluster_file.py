@@ -131,7 +131,14 @@ class _Partition(PartitionRules):
 
 # `from` cannot be the name of a field.
 _Window = TypedDict(
-    "_Window", {"name": NotRequired[_Text], "nodes": _NodeNames, "from": _Time, "until": _Time}
+    "_Window",
+    {
+        "name": NotRequired[_Text],
+        "nodes": _NodeNames,
+        "from": _Time,
+        "until": _Time,
+        "strict": NotRequired[bool],
+    },
 )
 
 
@@ -194,7 +201,15 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
         where = f"{source}: windows {at}"
         closed = _known_names(where, window["nodes"], cluster)
         try:
-            windows.append(Window(closed, window["from"], window["until"], window.get("name", "")))
+            windows.append(
+                Window(
+                    closed,
+                    window["from"],
+                    window["until"],
+                    window.get("name", ""),
+                    window.get("strict", False),
+                )
+            )
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     rules = {partition.name: partition.rules() for partition in said.partitions}
@@ -344,7 +359,8 @@ def format_cluster(file: ClusterFile, comments: Iterable[str] = ()) -> str:
     for window in file.windows:
         names = fold_names(node for node in file.cluster.names if node in window.nodes)
         block = ["[[windows]]", f"name = {_quote(window.name)}", f"nodes = {_quote(names)}"]
-        blocks.append([*block, f"from = {window.from_s!r}", f"until = {window.until_s!r}"])
+        block += [f"from = {window.from_s!r}", f"until = {window.until_s!r}"]
+        blocks.append([*block, "strict = true"] if window.strict else block)
     blocks += site_blocks(file.site, _quote)
     if file.node_types.rules:
         lines = [f"{_quote(key)} = {_quote(value)}" for key, value in file.node_types.rules]

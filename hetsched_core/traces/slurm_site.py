@@ -1,14 +1,16 @@
-"""Shares, QOS, limits and partitions as sacctmgr, sshare and scontrol print them."""
+"""Shares, QOS, limits, partitions and maintenance as sacctmgr, sshare and scontrol print them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.sacct.clock import SacctClock
 from hetsched_core.traces.sacct.fields import FieldError, expand_nodes, parse_number, quote
 from hetsched_core.traces.site_file import (
     PARENT,
@@ -20,7 +22,7 @@ from hetsched_core.traces.site_file import (
     SiteTables,
     UserTable,
 )
-from hetsched_core.types import Cluster
+from hetsched_core.types import Cluster, Window
 from hetsched_core.types.site import ROOT
 
 _FORMAT = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRES,GrpJobs,MaxJobs"
@@ -30,6 +32,8 @@ COMMANDS = (
     "sacctmgr -P show qos",
     "sshare -a -P",
     "scontrol show partition",
+    "scontrol show reservation",
+    "sacctmgr -P show reservation format=Name,NodeName,Start,End,Flags start=TIME",
 )
 """What prints the files that are read."""
 
@@ -51,18 +55,20 @@ class SlurmSite:
         accounts: from associations, else from shares.
         qos: each name once.
         partitions: name -> its nodes, tier, and QOS.
+        windows: reservations for maintenance.
         notes: in sentences, what is in the files and left out.
     """
 
     accounts: tuple[AccountTable, ...] = ()
     qos: tuple[QosTable, ...] = ()
     partitions: Mapping[str, _SlurmPartition] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
     notes: tuple[str, ...] = ()
 
     def added_to(self, file: ClusterFile) -> ClusterFile:
         """Return a cluster with this word on it, which goes before what it has of its own.
 
-        Partitions without a node of the cluster are left out.
+        Partitions and windows without a node of the cluster are left out.
         """
         site, cluster = file.site, file.cluster
         partitions, rules = dict(file.partitions), dict(site.partitions)
@@ -76,7 +82,9 @@ class SlurmSite:
         if self.accounts and shares is None:
             shares = ShareSettings()
         tables = SiteTables(shares, self.accounts or site.accounts, self.qos or site.qos, rules)
-        return replace(file, partitions=partitions, site=tables)
+        closed = ((_of_cluster(each.nodes, cluster), each) for each in self.windows)
+        windows = file.windows + tuple(replace(each, nodes=mine) for mine, each in closed if mine)
+        return replace(file, partitions=partitions, windows=windows, site=tables)
 
 
 def _of_cluster(names: Iterable[str], cluster: Cluster) -> frozenset[str]:
@@ -91,11 +99,12 @@ def _of_cluster(names: Iterable[str], cluster: Cluster) -> frozenset[str]:
     return frozenset(found)
 
 
-def read_site(texts: Iterable[tuple[str, str]]) -> SlurmSite:
+def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> SlurmSite:
     """Read the output of some of `COMMANDS`.
 
     Args:
         texts: What messages call a file, and its text; what it is, is told by how it begins.
+        zone: That of times; UTC if not given, which is noted.
 
     Raises:
         InputError: A file is none of these, or a value in it cannot be used.
@@ -104,11 +113,19 @@ def read_site(texts: Iterable[tuple[str, str]]) -> SlurmSite:
     accounts: dict[str, tuple[AccountTable, ...]] = {}
     qos: tuple[QosTable, ...] = ()
     partitions: dict[str, _SlurmPartition] = {}
+    reservations: list[_Reservation] = []
+    clock = SacctClock(zone or UTC)
     for source, text in texts:
         first = next((line for line in text.splitlines() if line.strip()), "")
         columns = {cell.strip().casefold() for cell in first.split("|")}
         if first.lstrip().startswith("PartitionName="):
             partitions |= _read_partitions(text, source)
+        elif first.lstrip().startswith("ReservationName="):
+            reservations += _reservations(_of_scontrol(text, source), clock)
+        elif {"name", "nodename", "timestart", "timeend", "flags"} <= columns:
+            reservations += _reservations(_of_sacctmgr(text, source), clock)
+        elif first.startswith("No reservations"):
+            continue
         elif {"account", "user", "rawshares"} <= columns:
             accounts["sshare"] = _read_tree(_rows(text, source), source, notes)
         elif {"account", "user"} <= columns and columns.intersection(_SHARE_COLUMNS):
@@ -131,8 +148,20 @@ def read_site(texts: Iterable[tuple[str, str]]) -> SlurmSite:
                 f"Partition {name} has QOS {partition.qos}, which no file describes: its limits "
                 "are not known. Give the output of: sacctmgr -P show qos."
             ] = None
+    if clock.naive and zone is None:
+        notes["Times of reservations are taken for UTC; name their zone with --tz."] = None
+    if others := sorted({each.name for each in reservations if not each.maintenance}):
+        notes[
+            "Reservations without MAINT are left out, since no log tells which jobs ran in them: "
+            f"{', '.join(others)}."
+        ] = None
+    windows = tuple(
+        Window(frozenset(each.nodes), each.from_s, each.until_s, each.name, strict=True)
+        for each in dict.fromkeys(reservations)
+        if each.maintenance and each.nodes
+    )
     found = accounts.get("assoc") or accounts.get("sshare", ())
-    return SlurmSite(found, qos, partitions, tuple(notes))
+    return SlurmSite(found, qos, partitions, windows, tuple(notes))
 
 
 # Tables of columns --------------------------------------------------------------------------------
@@ -310,20 +339,27 @@ def _named(row: _Row, *columns: str) -> str:
     return next((name for name in columns if name in row.cells), columns[0])
 
 
-# Partitions ---------------------------------------------------------------------------------------
+# Records of scontrol ------------------------------------------------------------------------------
 
-# One record for each: over several lines, or in one (scontrol -o).
-_RECORD = re.compile(r"^[ \t]*PartitionName=", re.MULTILINE)
-_FIELD = re.compile(r"(?:^|\s)(PartitionName|Nodes|PriorityTier|QoS)=(\S*)")
-_NO_QOS = frozenset({"", "N/A", "(null)"})
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
+_NONE = frozenset({"", "N/A", "(null)"})
+
+
+def _records(text: str, key: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the fields of each record: over several lines, or in one (scontrol -o).
+
+    Of a field that stands there twice it is the first.
+    """
+    starts = [match.start() for match in re.finditer(rf"^[ \t]*{key}=", text, re.MULTILINE)]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        said = dict(reversed(_FIELD.findall(text[start:end])))
+        yield text.count("\n", 0, start) + 1, said
 
 
 def _read_partitions(text: str, source: str) -> dict[str, _SlurmPartition]:
-    starts = [match.start() for match in _RECORD.finditer(text)]
     partitions = {}
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        said = dict(reversed(_FIELD.findall(text[start:end])))
-        where = f"{source}: partition of line {text.count(chr(10), 0, start) + 1}"
+    for line, said in _records(text, "PartitionName"):
+        where = f"{source}: partition of line {line}"
         name, qos = said["PartitionName"], said.get("QoS", "")
         if not name:
             raise InputError(f"{where}: PartitionName is empty")
@@ -333,5 +369,56 @@ def _read_partitions(text: str, source: str) -> dict[str, _SlurmPartition]:
         except FieldError as error:
             raise InputError(f"{where}: {error}") from None
         rules = PartitionRules(tier=PartitionRules().tier if tier is None else tier)
-        partitions[name] = _SlurmPartition(nodes, rules, "" if qos in _NO_QOS else qos)
+        partitions[name] = _SlurmPartition(nodes, rules, "" if qos in _NONE else qos)
     return partitions
+
+
+# Reservations -------------------------------------------------------------------------------------
+
+
+class _Reservation(NamedTuple):
+    name: str
+    nodes: tuple[str, ...]
+    from_s: float
+    until_s: float
+    maintenance: bool
+
+
+class _SaidReservation(NamedTuple):
+    """A reservation as it is printed, and where."""
+
+    where: str
+    name: str
+    nodes: str
+    start: str
+    end: str
+    flags: str
+
+
+def _of_scontrol(text: str, source: str) -> Iterator[_SaidReservation]:
+    for line, said in _records(text, "ReservationName"):
+        names = ("ReservationName", "Nodes", "StartTime", "EndTime", "Flags")
+        told = (said.get(name, "") for name in names)
+        yield _SaidReservation(f"{source}: reservation of line {line}", *told)
+
+
+def _of_sacctmgr(text: str, source: str) -> Iterator[_SaidReservation]:
+    for row in _rows(text, source):
+        told = map(row.text, ("name", "nodename", "timestart", "timeend", "flags"))
+        yield _SaidReservation(row.where, *told)
+
+
+def _reservations(printed: Iterable[_SaidReservation], clock: SacctClock) -> Iterator[_Reservation]:
+    for said in printed:
+        try:
+            nodes = () if said.nodes in _NONE else expand_nodes(said.nodes)
+            times = clock.read(said.start), clock.read(said.end)
+        except FieldError as error:
+            raise InputError(f"{said.where}: {error}") from None
+        if times[0] is None or times[1] is None or not times[0] < times[1]:
+            raise InputError(
+                f"{said.where}: it is from {quote(said.start)} to {quote(said.end)}; expected two "
+                "times, the end after the start"
+            )
+        maintenance = "MAINT" in said.flags.split(",")
+        yield _Reservation(said.name, tuple(nodes), times[0], times[1], maintenance)

@@ -1,5 +1,8 @@
 """What sacctmgr, sshare and scontrol print of a site, as tables of a cluster file."""
 
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -14,7 +17,7 @@ from hetsched_core.traces.site_file import (
     UserTable,
 )
 from hetsched_core.traces.slurm_site import SlurmSite, read_site
-from hetsched_core.types import Cluster, Node
+from hetsched_core.types import Cluster, Node, Window
 
 ASSOC = """\
 Cluster|Account|Par Name|User|Partition|Share|GrpTRES|GrpJobs|MaxJobs
@@ -81,6 +84,20 @@ PartitionName=cpu
 
 PartitionName=low QoS=unknown Nodes=n2 PriorityJobFactor=1 PriorityTier=1 State=UP
 """
+RESERVATIONS = """\
+ReservationName=upkeep StartTime=2027-01-02T03:00:00 EndTime=2027-01-02T05:00:00 Duration=02:00:00
+   Nodes=n[1-2],cpu1 NodeCnt=3 CoreCnt=96 Features=(null) Flags=MAINT,SPEC_NODES
+   TRES=cpu=96
+   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE BurstBuffer=(null)
+
+ReservationName=course StartTime=2027-01-03T03:00:00 EndTime=2027-01-03T05:00:00 Duration=02:00:00
+   Nodes=n1 NodeCnt=1 CoreCnt=32 Features=(null) PartitionName=(null) Flags=SPEC_NODES
+"""
+FROM_ACCOUNTING = """\
+Name|NodeName|TimeStart|TimeEnd|Flags
+upkeep|n[1-2],cpu1|2027-01-02T03:00:00|2027-01-02T05:00:00|MAINT,SPEC_NODES
+course|n1|2027-01-03T03:00:00|2027-01-03T05:00:00|SPEC_NODES
+"""
 CLUSTER = ClusterFile(Cluster((Node("n1", "a100", 8), Node("n2", "a100", 8))))
 
 
@@ -123,6 +140,32 @@ def test_a_tree_that_is_not_told_is_flat_and_that_is_said() -> None:
     assert found.notes == (
         "file0 does not tell which account is in which: all are taken to be in root.",
     )
+
+
+@pytest.mark.parametrize(
+    "texts", [(RESERVATIONS,), (FROM_ACCOUNTING,), (RESERVATIONS, FROM_ACCOUNTING)]
+)
+def test_maintenance_closes_nodes_and_nothing_starts_that_reaches_into_it(
+    texts: tuple[str, ...],
+) -> None:
+    said = read_site((("file", text) for text in texts), ZoneInfo("Europe/Oslo"))
+    begin_s = datetime(2027, 1, 2, 2, tzinfo=UTC).timestamp()
+    window = Window(frozenset({"n1", "n2"}), begin_s, begin_s + 7200.0, "upkeep", strict=True)
+    file = said.added_to(CLUSTER)
+    assert file.windows == (window,)
+    assert parse_cluster(format_cluster(file, [])).windows == (window,)
+    (note,) = said.notes
+    assert note.endswith("left out, since no log tells which jobs ran in them: course.")
+
+
+def test_without_a_zone_times_of_reservations_are_taken_for_utc_and_that_is_said() -> None:
+    said = read(RESERVATIONS.partition("\n\n")[0])
+    assert said.windows[0].from_s == datetime(2027, 1, 2, 3, tzinfo=UTC).timestamp()
+    assert said.notes == ("Times of reservations are taken for UTC; name their zone with --tz.",)
+
+
+def test_a_site_without_reservations_has_no_windows() -> None:
+    assert read("No reservations in the system\n") == SlurmSite()
 
 
 def test_partitions_tell_nodes_and_tier_and_have_the_limits_of_their_qos() -> None:
@@ -178,6 +221,10 @@ def test_what_slurm_says_goes_before_the_cluster_file_and_reads_back_from_it() -
         ("\nPartitionName= Nodes=n1\n", ["partition of line 2: PartitionName is empty"]),
         ("PartitionName=g Nodes=n[1- X=1\n", ["partition of line 1: 'n[1-' is no node list"]),
         ("PartitionName=g PriorityTier=high\n", ["'high' is no number"]),
+        ("ReservationName=r Nodes=n1\n", ["reservation of line 1: it is from '' to ''"]),
+        (FROM_ACCOUNTING.replace("T05", "T03"), ["line 2: it is from '2027-01-02T03", "after"]),
+        (FROM_ACCOUNTING.replace("-02T", "-x"), ["line 2: '2027-01-x03:00:00'"]),
+        (RESERVATIONS.replace("n[1-2]", "n[1-"), ["line 1: 'n[1-,cpu1' is no node list"]),
     ],
 )
 def test_output_that_cannot_be_read_is_refused_with_its_line(
@@ -189,7 +236,7 @@ def test_output_that_cannot_be_read_is_refused_with_its_line(
     assert not [part for part in expected if part not in str(caught.value)], caught.value
 
 
-@pytest.mark.parametrize("text", [ASSOC, QOS, SSHARE, PARTITIONS])
+@pytest.mark.parametrize("text", [ASSOC, QOS, SSHARE, PARTITIONS, RESERVATIONS])
 @given(at=st.integers(0, 900), lost=st.integers(0, 60), put=st.text(max_size=12))
 def test_damaged_output_is_read_or_refused_and_nothing_else(
     text: str, at: int, lost: int, put: str
@@ -198,7 +245,8 @@ def test_damaged_output_is_read_or_refused_and_nothing_else(
     refused = "file0"
     try:
         file = read(text[:at] + put + text[at + lost :]).added_to(CLUSTER)
-        assert parse_cluster(format_cluster(file)).site == file.site
+        again = parse_cluster(format_cluster(file))
+        assert (again.site, again.windows) == (file.site, file.windows)
     except InputError as error:
         refused = str(error)
     assert refused.startswith("file0")
