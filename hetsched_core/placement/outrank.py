@@ -61,6 +61,17 @@ def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
     )
 
 
+def left_idle(snapshot: Snapshot, plan: Plan) -> FreeGpus:
+    """Return the GPUs that a plan of gangs leaves idle, also those that jobs are to leave."""
+    free = FreeGpus.of(snapshot)
+    for job_id, entry in plan.entries.items():
+        if isinstance(entry, Placed) and entry.placements and job_id in snapshot.jobs:
+            free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+    for profile in plan.profiles:
+        free.take(snapshot.jobs[profile.job].job, profile.placement.configuration)
+    return free
+
+
 class _Room:
     """What is free, and who could leave what it has."""
 
@@ -71,12 +82,7 @@ class _Room:
             for job_id, entry in plan.entries.items()
             if isinstance(entry, Placed) and entry.placements
         }
-        self._free = FreeGpus.of(snapshot)
-        for job_id, place in self._placed.items():
-            self._free.take(snapshot.jobs[job_id].job, place)
-        for profile in plan.profiles:
-            job = snapshot.jobs[profile.job].job
-            self._free.take(job, profile.placement.configuration)
+        self._free = left_idle(snapshot, plan)
         self._hopeless: set[tuple[int, int, frozenset[str]]] = set()
         self.changes: dict[str, Entry] = {}
 

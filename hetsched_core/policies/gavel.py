@@ -5,7 +5,8 @@ Scheduling Policies for Deep Learning Workloads", OSDI '20: objectives in sectio
 (`gavel_shares`), rounds in section 5. When jobs came or went, the programme gives each job a share
 of its time on each type. In every round the job with the highest priority x_ij / (time received on
 type j since then) is served first, with all its GPUs of one type; jobs without a share take what is
-left. GPUs that come free during a round wait for the next one.
+left. GPUs that come free during a round wait for the next one, but at a site
+(`placement.between_rounds`).
 
 It knows speeds by GPU type and, for the objectives of size, how many samples a job has.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from immutables import Map
 
 from hetsched_core.placement.asleep import wake_last
+from hetsched_core.placement.between_rounds import filled_up
 from hetsched_core.placement.outrank import outrank
-from hetsched_core.placement.pack import Packing, pack
+from hetsched_core.placement.pack import Packing
 from hetsched_core.policy.check import PlanChecker, Violation
 from hetsched_core.policy.protocol import Policy
 from hetsched_core.site import within_limits, without_excess
@@ -28,10 +28,8 @@ from hetsched_core.types import (
     JobView,
     NodeView,
     Plan,
-    ReasonCode,
     Snapshot,
     Trigger,
-    Waiting,
 )
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
@@ -39,9 +37,6 @@ _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 
 _ARRIVAL = frozenset({Trigger.ARRIVAL})
 _END = frozenset({Trigger.END})
-_IN_LINE = frozenset({ReasonCode.AHEAD, ReasonCode.NO_ROOM})
-"""What waits for one of these would have run in the round if there had been room."""
-
 _FILL = _ARRIVAL | _END
 """On these the plan of a round is filled up before the next one."""
 
@@ -143,15 +138,17 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
 
     Between the rounds of a policy that plans in rounds it is the plan in force, filled up.
     """
-    snapshot, model = within_limits(snapshot), policy.info.model
-    fills, before = _fills(policy), snapshot.previous
+    before, model = snapshot.previous, policy.info.model
     asked = snapshot.triggers & (before.replan.on | _ALWAYS)
     known = snapshot.site is not None and before is not EMPTY_PLAN
-    if fills and known and not (asked or before.profiles):
-        plan = _filled_up(
-            snapshot, Packing.FILL if policy.info.takes_turns else Packing.STRICT_ORDER
-        )
+    fills = _fills(policy)
+    if fills and known and not asked:
+        # Where jobs take turns, the round stops what has overtaken others.
+        packing = Packing.FILL if policy.info.takes_turns else Packing.STRICT_ORDER
+        snapshot = within_limits(snapshot, before)
+        plan = filled_up(snapshot, packing)
     else:
+        snapshot = within_limits(snapshot)
         plan = policy.plan(snapshot)
     if fills:
         return wake_last(snapshot, outrank(snapshot, plan))
@@ -164,25 +161,6 @@ def _fills(policy: Policy) -> bool:
     A baseline that cannot run live gives and stops by itself.
     """
     return policy.info.model is ExecutionModel.GANG and policy.info.live
-
-
-def _filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
-    """Return the plan in force, in which what waits in line has the GPUs that are idle.
-
-    What the policy has refused for another reason goes on waiting for it.
-    """
-    plan = snapshot.previous
-    refused = {
-        job_id: replace(view, blocked=entry.reason)
-        for job_id, view in snapshot.jobs.items()
-        if view.blocked is None
-        and view.configuration is None
-        and isinstance(entry := plan.entries.get(job_id), Waiting)
-        and entry.reason.code not in _IN_LINE
-    }
-    shown = replace(snapshot, jobs=snapshot.jobs.update(refused)) if refused else snapshot
-    filled = pack(shown, shown.by_submission(), packing, plan.replan)
-    return replace(filled, reservations=plan.reservations)
 
 
 def _has_room(world: Observation, room: Mapping[str, int]) -> bool:

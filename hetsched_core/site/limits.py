@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hetsched_core.site.turns import in_turn
 from hetsched_core.types import (
+    EMPTY_PLAN,
     Entry,
     JobView,
     Placed,
@@ -25,12 +26,16 @@ _NAMED = 5
 """So many holders of a limit are named."""
 
 
-def within_limits(snapshot: Snapshot) -> Snapshot:
+def within_limits(snapshot: Snapshot, goes_on: Plan = EMPTY_PLAN) -> Snapshot:
     """Return the snapshot as it is shown to a policy: whatever it plans keeps the site's limits.
 
     What runs counts first, then jobs in the order of the site (`in_turn`), equals by submission. A
     job for which nothing is left under a limit of it is blocked, and keeps nothing from others. An
     elastic one accepts no more than what is left.
+
+    Args:
+        snapshot: the state to plan for.
+        goes_on: a plan of gangs of which the places are kept: each counts as if it were held.
     """
     site = snapshot.site
     if site is None or not site.limits:
@@ -38,10 +43,10 @@ def within_limits(snapshot: Snapshot) -> Snapshot:
     under = [view for view in snapshot.by_submission() if view.job.limits and view.blocked is None]
     left = _Left(site.limits)
     order = in_turn(snapshot, under, running_stay=True)
-    held = {view.id: view.holds for view in under}
+    held = {view.id: _holds(view, goes_on) for view in under}
     for view in order:
         if (has := held[view.id]) is not None:
-            left.take(view, has.gpus)
+            left.take(view, has)
     shown: dict[str, JobView] = {}
     able = []
     for view in order:
@@ -56,7 +61,7 @@ def within_limits(snapshot: Snapshot) -> Snapshot:
     for view in able:
         counts = view.job.requirements.counts
         has = held[view.id]
-        least = counts[0] if has is None else has.gpus
+        least = counts[0] if has is None else has
         most = least + left.gpus(view)
         if most < counts[-1]:
             fewer = RequirementSet(tuple(n for n in counts if n <= max(most, counts[0])))
@@ -64,6 +69,16 @@ def within_limits(snapshot: Snapshot) -> Snapshot:
             most = fewer.counts[-1]
         left.take(view, max(0, min(most, counts[-1]) - least), jobs=0)
     return replace(snapshot, jobs=snapshot.jobs.update(shown)) if shown else snapshot
+
+
+def _holds(view: JobView, goes_on: Plan) -> int | None:
+    """Return how many GPUs a job holds, or is to hold; None for none."""
+    entry = goes_on.entries.get(view.id)
+    places = entry.placements if isinstance(entry, Placed) else ()
+    found = [place.configuration.gpus for place in places[:1]]
+    if view.holds is not None:
+        found.append(view.holds.gpus)
+    return max(found, default=None)
 
 
 def without_excess(snapshot: Snapshot, plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hetsched_core.policy import Action, Start, Stop
-from hetsched_core.types import Configuration
+from hetsched_core.types import Configuration, JobView
 from slurm_plugin.backend import (
     Change,
     Enter,
@@ -155,6 +155,29 @@ def _enter(
 def _leave(known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
     return known.request.leave(element_id(known.slurm), known.slurm.partitions)
+
+
+def warned_jobs(world: LiveWorld, settings: DaemonSettings) -> dict[str, JobView]:
+    """Return the jobs that have been told to save their state, with runs that are on their way out.
+
+    So policies see them until then, as in a replay; one that places such a job where it runs takes
+    its stop back.
+    """
+    found = {}
+    for job_id, known in world.managed.items():
+        if known.warned_s is None or not known.job.preemptible or job_id not in world.jobs:
+            continue
+        warning = warning_for(known.request.mark, known.slurm.submit_line, settings)
+        if warning is None:
+            continue
+        free_s = known.warned_s + warning.wait_s + settings.grace_s
+        view = world.jobs[job_id]
+        runs = tuple(
+            run if run.draining_until_s is not None else replace(run, draining_until_s=free_s)
+            for run in view.runs
+        )
+        found[job_id] = replace(view, runs=runs)
+    return found
 
 
 def _stop(known: ManagedJob, settings: DaemonSettings, now: float) -> Change | None:

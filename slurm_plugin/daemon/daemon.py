@@ -43,7 +43,7 @@ from slurm_plugin.backend import (
     apply_changes,
 )
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
-from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
+from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes, warned_jobs
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
 from slurm_plugin.daemon.gangs import element_id
@@ -398,6 +398,9 @@ class Daemon:
             what was decided, and the rules that were broken.
         """
         snapshot = self._snapshot(now)
+        # What has been told to save its state is on its way out: that is not decided anew.
+        leaving = warned_jobs(self._world, self._settings)
+        snapshot = replace(snapshot, jobs=snapshot.jobs.update(leaving)) if leaving else snapshot
         self._rounds_seen = snapshot.round.index
         try:
             plan, violations, took_s = self._planner.ask(snapshot, self._renewing)

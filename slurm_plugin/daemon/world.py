@@ -437,6 +437,10 @@ class LiveWorld:
                 known.warned_s = now
             elif known.warned_s is not None and job_id not in stopping:
                 known.warned_s = None
+            else:
+                continue
+            if job_id in self.jobs:
+                self.changed.add(job_id)
 
     def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""

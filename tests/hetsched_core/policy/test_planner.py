@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from hetsched_core.placement.entries import NEVER
+from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.policy import make_policy
 from hetsched_core.policy.check import check_plan
 from hetsched_core.policy.planner import Observation, Planner, plan_by
@@ -22,11 +22,12 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from hetsched_core.types.site import ShareTree, Site
+from hetsched_core.types.site import Limit, ShareTree, Site
 from tests.hetsched_core.worlds import (
     NO_ROOM,
     cluster_of,
     held,
+    linear_speeds,
     on,
     placed,
     plan_of,
@@ -65,10 +66,65 @@ def test_what_waits_takes_what_is_idle_and_what_the_round_refused_does_not(
 
 def test_what_waits_is_overtaken_between_rounds_only_where_jobs_take_turns() -> None:
     runs = view("runs", held(on(n0=4)))
-    before = plan_of({"runs": placed(n0=4), "wide": NO_ROOM})
-    snapshot = between_rounds(before, runs, view("wide", counts=(8,)), view("new", submit_s=50.0))
-    found = {name: where(plan_by(make_policy(name), snapshot)) for name in ("gavel", "hadar")}
-    assert found == {"gavel": {"runs": "n0:4", "new": "n1:1"}, "hadar": {"runs": "n0:4"}}
+    wide, new = view("wide", counts=(8,)), view("new", submit_s=50.0)
+    for waits in (NO_ROOM, Waiting(Reason(ReasonCode.PRICE))):
+        before = plan_of({"runs": placed(n0=4), "wide": waits})
+        snapshot = between_rounds(before, runs, wide, new)
+        found = {name: where(plan_by(make_policy(name), snapshot)) for name in ("gavel", "hadar")}
+        assert found == {"gavel": {"runs": "n0:4", "new": "n1:1"}, "hadar": {"runs": "n0:4"}}
+
+
+def test_what_the_round_stops_and_moves_goes_on_stopping_and_moving() -> None:
+    stopped, moved = view("stopped", held(on(n0=4))), view("moved", held(on(n1=2)), counts=(2,))
+    before = plan_of({"stopped": AHEAD, "moved": placed(n0=2)})
+    made = plan_by(GAVEL, between_rounds(before, stopped, moved, view("new", counts=(2,))))
+    assert made.entries["stopped"] == AHEAD
+    assert where(made) == {"moved": "n0:2", "new": "n0:2"}
+
+
+def test_what_runs_though_no_plan_placed_it_stays() -> None:
+    before = plan_of({"runs": placed(n0=4)})
+    views = view("runs", held(on(n0=4))), view("found", held(on(n1=4)), counts=(4,)), view("new")
+    made = plan_by(GAVEL, between_rounds(before, *views))
+    assert where(made) == {"runs": "n0:4", "found": "n1:4"}
+
+
+@pytest.mark.parametrize("code", [ReasonCode.HELD, ReasonCode.QUOTA, ReasonCode.NOT_STARTED])
+def test_what_may_start_again_is_in_line_again(code: ReasonCode) -> None:
+    runs = view("runs", held(on(n0=4, n1=4)), counts=(8,))
+    before = plan_of({"runs": placed(n0=4, n1=4), "back": Waiting(Reason(code))})
+    snapshot = between_rounds(before, runs, view("back"))
+    assert plan_by(GAVEL, snapshot).entries["back"] == NO_ROOM
+    room = replace(before, entries=before.entries.delete("runs"))
+    assert where(plan_by(GAVEL, between_rounds(room, view("back")))) == {"back": "n0:1"}
+
+
+@pytest.mark.parametrize("policy", ["gavel", "sia", "hadar"])
+def test_idle_gpus_of_one_type_are_given_as_many_as_there_are(policy: str) -> None:
+    mixed = cluster_of(n0=("a100", 4), n1=("v100", 4))
+    runs = view("runs", held(on(n0=3, n1=3)), counts=(6,))
+    before = plan_of({"runs": placed(n0=3, n1=3)})
+    elastic, wide = view("elastic", counts=(1, 2, 4)), view("wide", counts=(6,))
+    snapshot = replace(
+        between_rounds(before, runs, elastic, wide),
+        cluster=mixed,
+        nodes=snapshot_of(mixed, [runs]).nodes,
+        speeds=linear_speeds(mixed, {"m": {"a100": 1.0, "v100": 1.0}}),
+    )
+    made = plan_by(make_policy(policy), snapshot)
+    assert (where(made)["elastic"], isinstance(made.entries["wide"], Waiting)) == ("n0:1", True)
+
+
+def test_limits_count_what_a_job_is_to_have_and_not_what_it_still_has() -> None:
+    under = frozenset({"q"})
+    grows = view("grows", held(on(n0=2)), counts=(2, 4), limits=under)
+    before = plan_of({"grows": placed(n1=4)})
+    snapshot = between_rounds(before, grows, view("new", counts=(2,), limits=under))
+    made = plan_by(GAVEL, replace(snapshot, site=Site(ShareTree(), limits={"q": Limit(gpus=4)})))
+    assert where(made) == {"grows": "n1:4"}
+    waits = made.entries["new"]
+    assert isinstance(waits, Waiting)
+    assert waits.reason.code is ReasonCode.QUOTA
 
 
 @pytest.mark.parametrize("trigger", [Trigger.ARRIVAL, Trigger.END])

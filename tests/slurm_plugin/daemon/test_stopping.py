@@ -52,6 +52,24 @@ def test_a_job_is_warned_and_given_its_time_before_it_is_stopped() -> None:
     assert site.until_called(20) == (5.0, [Requeue("1")])
 
 
+@pytest.mark.parametrize("policy", ["las", "gavel"])
+def test_what_comes_while_a_job_saves_its_state_does_not_take_its_stop_back(policy: str) -> None:
+    settings = replace(WARNED, checkpoint_wait_s=50.0)
+    site = Site(WHOLE, nodes=USED, policy=policy, settings=settings)
+    site.backend.where = SlurmSite(10.0, {"gpu": None}, shares=SlurmShares(qos={"normal": 0}))
+    site.cycle()
+    site.show(WHOLE, BEHIND)
+    for _ in range(20):
+        site.clock.now += SETTINGS.round_s
+        if site.cycle() == [SIGNAL]:
+            break
+    site.show(WHOLE, BEHIND, replace(RIGID, id="9"))
+    waited_s, calls = site.until_called(60)
+    assert calls == [Requeue("1")]
+    assert waited_s > 40
+    assert isinstance(site.daemon.plan.entries["2"], Placed)
+
+
 def test_a_job_is_stopped_for_another_only_while_it_is_not_suspended() -> None:
     site = Site(WHOLE, nodes=USED, policy="las")
     site.cycle()
