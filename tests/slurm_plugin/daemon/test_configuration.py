@@ -13,6 +13,7 @@ from immutables import Map
 
 from hetsched_core.cli import main
 from hetsched_core.errors import InputError
+from hetsched_core.kernels import payoff
 from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite
 from slurm_plugin.cli.config import config
 from slurm_plugin.daemon import DaemonMode
@@ -204,6 +205,18 @@ def test_config_check_by_root_takes_the_folders_of_the_daemon_s_user_and_no_othe
     assert main(["config", "check", str(file)]) == 0
     os.chown(spool, 65_533, -1)
     assert main(["config", "check", str(file)]) == 1
+
+
+def test_the_check_leaves_no_kernel_of_the_policy_to_be_compiled_by_the_daemon(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
+    monkeypatch.setattr(payoff.serve, "_compiled", None)
+    for policy, compiled in (("fifo", False), ("hadar", True)):
+        result = CliRunner().invoke(config, ["check", str(write(f'{GPU}policy = "{policy}"\n'))])
+        assert (result.exit_code, payoff.serve._compiled is not None) == (0, compiled), (
+            result.output
+        )
 
 
 def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon_does(
