@@ -615,7 +615,14 @@ class LiveWorld:
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         if self._closures.is_outdated(seen):
             seen = replace(seen, reason="None")
+        # Slurm gives what it queues again a time of its own.
+        begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
+        later = begin_s > now and seen.state is JobState.PENDING
         known = self.managed.get(seen.id)
+        if known is not None and later and seen.begin_s != known.slurm.begin_s:
+            # Its user has put it off since: it gives its place back, and waits for nothing.
+            self._leave(seen.id)
+            known = None
         if known is None:
             request = self.requests.of(seen)
             if request is None:

@@ -96,3 +96,24 @@ def test_a_job_without_gpus_that_shares_no_node_waits_for_an_empty_one_and_keeps
     last = submitter.submit("--gpu-set=1", "--gpus=1", seconds=600)
     drive(daemon, started(submitter, [last]), 20)
     assert submitter.told(last)[0].nodes != node
+
+
+def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, "steady")
+    wide = ("--gpu-set=4", "--gpus=4")
+    jobs = [submitter.submit(*wide, seconds=600) for _ in backend.read().nodes]
+    drive(daemon, lambda: all(backend.read().jobs[job].reservation for job in jobs), 20)
+    for job in jobs:
+        # Slurm may have started it by now.
+        with contextlib.suppress(TestbedError):
+            testbed.command("scontrol", "update", f"jobid={job}", "starttime=now+1hour")
+    shown = backend.read().jobs
+    put_off = {job for job in jobs if pending(shown[job])}
+    assert put_off
+    other = submitter.submit(*wide, seconds=600)
+    drive(daemon, started(submitter, [other]), 20)
+    assert daemon.world.later.keys() == put_off
+    shown = backend.read().jobs
+    assert {shown[job].reservation for job in put_off} == {""}

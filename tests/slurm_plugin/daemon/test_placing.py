@@ -433,3 +433,23 @@ def test_other_partitions_and_features_of_nodes_are_another_matter() -> None:
     assert where.differs((replace(NODES[0], disk_mb=7), *NODES[1:]))
     assert where.differs((replace(NODES[0], gres=(("nic", 1),)), *NODES[1:]))
     assert where.differs((replace(NODES[0], partitions=frozenset({"gpu"})), *NODES[1:]))
+
+
+def test_a_placed_job_that_is_put_off_gives_its_place_back_and_is_placed_when_it_is_due() -> None:
+    site = Site(WAITING)
+    (entered,) = site.cycle()
+    put_off = replace(placed(WAITING, "n0"), begin_s=site.clock.now + 60.0)
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace('"1,2"', '"4"').replace("a1", "b2"))
+    calls = site.see(put_off, other)
+    assert [type(call) for call in calls] == [Leave, Enter]
+    assert (list(site.world.later), list(site.world.managed)) == (["1"], ["2"])
+    assert site.see(replace(WAITING, begin_s=put_off.begin_s), seconds=55) == []
+    assert site.until_called(10)[1] == [entered]
+
+
+def test_a_clock_that_is_set_back_puts_no_job_off() -> None:
+    site = Site(WAITING, nodes=(node("n0", used=4),))
+    site.cycle()
+    site.clock.now -= 500.0
+    site.cycle()
+    assert list(site.world.managed) == ["1"]
