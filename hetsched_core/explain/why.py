@@ -164,7 +164,11 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
     # What is free now says more than that too little was left beside what is planned.
     better = not {reason.code for reason in by_the_cluster}.isdisjoint(_MORE_THAN_NO_ROOM)
-    if isinstance(entry, Waiting) and not (better and entry.reason.code is ReasonCode.NO_ROOM):
+    # What the plan says of a job that is blocked may be of another time.
+    if isinstance(entry, Waiting) and not (
+        (view.blocked is not None and entry.reason.code is view.blocked.code)
+        or (better and entry.reason.code is ReasonCode.NO_ROOM)
+    ):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
@@ -352,12 +356,13 @@ def _left_out(snapshot: Snapshot, job: Job) -> Iterator[str]:
 
 
 def _windows(snapshot: Snapshot, job: Job) -> Iterator[str]:
+    mine = job.closed if job.nodes is None else job.closed & job.nodes
     return (
-        f"{window.name or 'window'} on {_few(sorted(window.nodes & job.closed))} "
+        f"{window.name or 'window'} on {_few(sorted(window.nodes & mine))} "
         f"from {_when(window.from_s)}"
         + (f" until {_when(window.until_s)}" if window.until_s < _NO_END_S else "")
         for window in snapshot.windows
-        if not window.nodes.isdisjoint(job.closed)
+        if not window.nodes.isdisjoint(mine)
     )
 
 

@@ -42,7 +42,7 @@ _CONFIGURING = "CF"
 
 _WAKING = Reason(ReasonCode.PLACED, detail="its nodes are being woken or booted")
 
-STARTING = "starting"
+PLANNED = "planned"
 """What a job waits for that the plan gives GPUs, which it has not entered yet."""
 
 NEW = "new"
@@ -259,7 +259,7 @@ def word_of(
         case Waiting(reason):
             return code_of(snapshot, view, reason).word
         case Placed():
-            return "shadow" if mode == DaemonMode.SHADOW else STARTING
+            return "shadow" if mode == DaemonMode.SHADOW else PLANNED
     return view.blocked.code.word if view.blocked is not None else None
 
 

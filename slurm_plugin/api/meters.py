@@ -14,12 +14,12 @@ from hetsched_core.measures.accounts_now import accounts_now
 from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
-from slurm_plugin.api.answers import NEW, STARTING, word_of
+from slurm_plugin.api.answers import NEW, PLANNED, word_of
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 
-_WORDS = (*(code.word for code in ReasonCode), STARTING, NEW)
+_WORDS = (*(code.word for code in ReasonCode), PLANNED, NEW)
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 

@@ -795,7 +795,8 @@ class LiveWorld:
             return None
         if shunned:
             return next(iter(known.shunned.values()))[0]
-        return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, closed))
+        mine = closed if known.whole.nodes is None else closed & known.whole.nodes
+        return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, mine))
 
     def _reread(self, known: ManagedJob, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""

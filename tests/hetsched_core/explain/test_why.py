@@ -351,8 +351,10 @@ def test_a_window_to_come_is_named_first_by_every_policy(policy: Policy) -> None
 @pytest.mark.parametrize("blocked", [None, Reason(ReasonCode.CLOSED, detail="maintenance")])
 def test_a_window_that_closes_its_nodes_is_named_with_its_times(blocked: Reason | None) -> None:
     windows = (MAINTENANCE, Window(frozenset({"n2"}), 60.0, 90.0, "elsewhere"))
-    job = view("a", counts=(2,), blocked=blocked, nodes=FIRST_TWO, closed=FIRST_TWO)
-    assert only(told(replace(world(job), windows=windows), "a", NOTHING)) == (
+    closed = FIRST_TWO | {"n2"}
+    job = view("a", counts=(2,), blocked=blocked, nodes=FIRST_TWO, closed=closed)
+    plan = plan_of({"a": Waiting(blocked)}) if blocked else NOTHING
+    assert only(told(replace(world(job), windows=windows), "a", plan)) == (
         ReasonCode.CLOSED,
         "maintenance on n0, n1 from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z",
     )

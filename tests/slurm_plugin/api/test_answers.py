@@ -208,7 +208,7 @@ def test_a_job_that_is_placed_does_not_run_yet(capsys: pytest.CaptureFixture[str
     )
 
 
-@pytest.mark.parametrize(("mode", "word"), [("enforce", "starting"), ("shadow", "shadow")])
+@pytest.mark.parametrize(("mode", "word"), [("enforce", "planned"), ("shadow", "shadow")])
 def test_a_job_that_the_plan_places_and_that_holds_nothing_says_so(
     mode: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

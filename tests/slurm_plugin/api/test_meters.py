@@ -212,7 +212,7 @@ def test_each_job_is_counted_where_it_stands_and_the_reasons_add_up_to_those_tha
 
     states = {"waiting": 3, "running": 1, "suspended": 1, "profiling": 1, "placed": 1}
     assert told("hetsched_jobs", "state") == states
-    reasons = {"starting": 1, "no_room": 1, "new": 1, "placed": 1}
+    reasons = {"planned": 1, "no_room": 1, "new": 1, "placed": 1}
     assert told("hetsched_waiting_jobs", "reason") == reasons
 
 
