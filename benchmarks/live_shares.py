@@ -1,9 +1,10 @@
 """GPU time of two accounts of shares 3 and 1 on a real slurmctld, under policies that run live.
 
 Both always have work: jobs of 1, 2 and 4 GPUs and some half a minute, which save their state. Use
-counts for half after five minutes, and Slurm counts it each minute. Needs what the testbed needs
-(docs/live/testbed.md).
-Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 25] [--from-minute 10]
+counts for half after a quarter of an hour. Slurm counts it each minute, its least, and the daemon
+reads it within another: a half-life of a few minutes is no longer than ten times that, so that
+use would be answered after it has changed. Needs what the testbed needs (docs/live/testbed.md).
+Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 60] [--from-minute 15]
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NODES = fake_nodes(3)
 GPUS = sum(node.gpus for node in NODES)
 SETTINGS = (
     "PriorityCalcPeriod=00:01:00",
-    "PriorityDecayHalfLife=00:05:00",
+    "PriorityDecayHalfLife=00:15:00",
     "AccountingStorageEnforce=associations",
 )
 SCRIPT = """\
@@ -47,8 +48,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     live = [name for name in policy_names() if make_policy(name).info.live]
     parser.add_argument("--policies", default=",".join(live))
-    parser.add_argument("--minutes", type=float, default=25.0)
-    parser.add_argument("--from-minute", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--from-minute", type=float, default=15.0)
     chosen = parser.parse_args()
     click.echo("| policy | big, % of the GPU time of both | GPUs in use, % |\n| --- | --- | --- |")
     for policy in chosen.policies.split(","):
@@ -76,7 +77,7 @@ def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
                     cluster.command("sacctmgr", "--immediate", *words.split())
             # Slurm takes no name into a reservation that has no association.
             cluster.command("sacctmgr", "--immediate", "add", "user", "daemon", "account=root")
-            submit(cluster, folder, jobs=round(GPUS * seconds / 30))
+            submit(cluster, folder, jobs=round(GPUS * seconds / 60))
             command = [
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
                 *("--partitions=gpu", f"--policy={policy}", "--round-s=20", "--grace-s=5"),
