@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.keep import entry_at
 from hetsched_core.placement.outrank import left_idle
-from hetsched_core.placement.pack import Packing, fastest_fit, not_barred
+from hetsched_core.placement.pack import Packing, fastest_fit, not_barred, open_nodes_hold
 from hetsched_core.placement.ways import Way, reach, rigid_way, ways_to_fit
 from hetsched_core.site import in_turn
 from hetsched_core.types import (
@@ -72,7 +72,8 @@ def filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
             continue
         if packing is Packing.STRICT_ORDER:
             for way in ways:
-                barred |= reach(job, way, snapshot.cluster)
+                if open_nodes_hold(snapshot, job, way):
+                    barred |= reach(job, way, snapshot.cluster)
         if entry.reason.code not in _REFUSED:
             hopeless.add((id(ways[0]), job.closed))
     return _changed(plan, changes) if changes else plan

@@ -15,7 +15,7 @@ from typing import Any
 from hetsched_core.placement.entries import EACH_ROUND, NO_ROOM, behind, plan_placing
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, present, staying
-from hetsched_core.placement.pack import Fit
+from hetsched_core.placement.pack import Fit, open_nodes_hold
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.site import in_turn
@@ -208,12 +208,13 @@ def fill(snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes) ->
 def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
     """Return the plan that keeps what runs and starts the first in line as long as there is room.
 
-    Jobs that are held or can never run stand in no job's way. Where jobs are limited to some nodes,
+    Jobs that are held, can never run, or would not fit on the open nodes if these were empty, stand
+    in no job's way. Where jobs are limited to some nodes,
     there is a line for those whose nodes are the same, or meet.
     """
     placed = staying(snapshot)
     free = FreeGpus.beside(snapshot, placed)
-    cluster, next_in_line = snapshot.cluster, None
+    cluster, first = snapshot.cluster, set()
     barred, every = 0, cluster.mask(None)
     order = in_turn(snapshot, snapshot.by_submission(), running_stay=True)
     for view, way in _waiting(snapshot, order, placed):
@@ -223,13 +224,15 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
             free.take(view.job, found)
             placed[view.id] = Placed((Placement(found),))
             continue
-        next_in_line = next_in_line or view.id
-        barred |= mine
+        if not barred:
+            first.add(view.id)
+        if open_nodes_hold(snapshot, view.job, way):
+            barred |= mine
         if barred == every:
             break
 
     def waits(snapshot: Snapshot, view: JobView) -> Waiting:
-        return NO_ROOM if view.id == next_in_line else behind(snapshot, view)
+        return NO_ROOM if view.id in first else behind(snapshot, view)
 
     return plan_placing(snapshot, placed, waits, Replan())
 

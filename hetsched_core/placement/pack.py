@@ -46,7 +46,8 @@ class Packing(Enum):
     """What the order means.
 
     STRICT_ORDER: running jobs stay; a job that does not fit keeps those behind it off the nodes
-    that it could use, all of a GPU type but for those that are none of its nodes. FILL: running
+    that it could use, all of a GPU type but for those that are none of its nodes. One that the open
+    nodes would not hold, if they were empty, keeps none. FILL: running
     jobs stay; any job that fits starts. PREEMPT: the order alone decides which run; running jobs
     that are still in keep their nodes where they can, and those that are not preemptible stay
     whatever the order.
@@ -101,6 +102,20 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
     anyhow = replace(job, closed=frozenset())
     closed = (job.closed or shut != down) and fits(snapshot, _without_jobs(cluster, down), anyhow)
     return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
+
+
+def open_nodes_hold(snapshot: Snapshot, job: Job, way: Way) -> bool:
+    """Whether the nodes that are open would hold a job in this way if no other job were there.
+
+    What is closed to this job alone makes no difference: a node that is to be empty for it, say, it
+    waits for.
+    """
+    shut, _ = _shut(snapshot.cluster, snapshot.nodes)
+    if not shut:
+        return True
+    anyhow = replace(job, closed=frozenset())
+    empty = _without_jobs(snapshot.cluster, shut)
+    return fastest_fit(snapshot, empty, anyhow, way, way.types) is not None
 
 
 @lru_cache(maxsize=2)
@@ -205,6 +220,8 @@ class _Packer:
         self._barred = 0
         self._all = snapshot.cluster.mask(None)
         self._hopeless: dict[tuple[int, frozenset[str]], Way] = {}
+        # In strict order: whether the open nodes would hold a job that is to run in this way.
+        self._held: dict[int, bool] = {}
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
@@ -243,7 +260,7 @@ class _Packer:
             if self._packing is not Packing.STRICT_ORDER:
                 if claims.left.full:
                     return NO_ROOM
-            elif self._barred == self._all:
+            elif self._barred == self._all and self._could_start(view.job):
                 return AHEAD
         return self._serve(view)
 
@@ -252,7 +269,7 @@ class _Packer:
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return NEVER
-        if (id(way), job.closed) in self._hopeless:
+        if (id(way), job.closed) in self._hopeless or not self._could_start(job):
             return NO_ROOM
         claims = self._claims
         allowed, idle, behind = way.types, claims.idle, False
@@ -274,6 +291,17 @@ class _Packer:
             return NO_ROOM
         self._barred |= reach(job, way, snapshot.cluster)
         return AHEAD if behind else NO_ROOM
+
+    def _could_start(self, job: Job) -> bool:
+        """Whether a job may keep nodes from those behind it: some are open that would hold it."""
+        snapshot = self._snapshot
+        way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if way is None or self._packing is not Packing.STRICT_ORDER:
+            return True
+        held = self._held.get(id(way))
+        if held is None:
+            held = self._held[id(way)] = open_nodes_hold(snapshot, job, way)
+        return held
 
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""

@@ -23,6 +23,7 @@ from hetsched_core.placement.pack import (
     Packing,
     fastest_fit,
     not_barred,
+    open_nodes_hold,
     pack,
     pack_as_ordered,
 )
@@ -55,7 +56,10 @@ _VOID = 64
 """So many jobs that wait no more may stay in a queue, beside twice as many as jobs wait."""
 
 QueuedJob = tuple[Key, str, int]
-"""A waiting job: its key, its id and the nodes that it could use, a bit each."""
+"""A waiting job: its key, its id and the nodes that it could use, a bit each.
+
+None where the open ones would not hold it. It waits for the cluster to change then, and for no job.
+"""
 
 
 @dataclass(slots=True)
@@ -154,7 +158,7 @@ class StrictOrder:
             waited = job_id in self.waiting
             self._forget(job_id, free)
             if self._enqueue(snapshot, view) is not waited:
-                yield job_id, NEVER if waited else AHEAD
+                yield job_id, NEVER if waited else self._in_line(job_id)
 
     def start(self, job: Job, configuration: Configuration, changes: dict[str, Entry]) -> None:
         """Start a waiting job out of order, on GPUs that are free: one more of the changes."""
@@ -240,13 +244,20 @@ class StrictOrder:
             self._forget(job_id, free)
         if not self._enqueue(snapshot, view):
             return None if before is NEVER else NEVER
-        return None if waited else AHEAD
+        return None if waited else self._in_line(job_id)
+
+    def _in_line(self, job_id: str) -> Entry:
+        """Return what is told of a job that has come to wait."""
+        _, _, nodes = self.waiting[job_id]
+        return AHEAD if nodes else NO_ROOM
 
     def _enqueue(self, snapshot: Snapshot, view: JobView) -> bool:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return False
-        job_id, nodes = view.job.id, reach(view.job, way, snapshot.cluster)
+        job_id, nodes = view.job.id, 0
+        if open_nodes_hold(snapshot, view.job, way):
+            nodes = reach(view.job, way, snapshot.cluster)
         queue = self._queues.setdefault(nodes, [])
         queued = (self.key(view, snapshot), job_id, nodes)
         heapq.heappush(queue, queued)

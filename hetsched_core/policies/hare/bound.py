@@ -40,7 +40,7 @@ FIRST_STEP = 0.01
 """The first interval, as a part of the shortest job."""
 
 AS_EXACT = 1e-6
-"""To so much of a time the solver's answers count: what differs by less differs by the processor."""
+"""Times that differ by less than this part are equal: so much may differ between processors."""
 
 MOST_ITERATIONS = 500
 """Interior-point iterations; an instance takes 20 to 60."""

@@ -205,6 +205,24 @@ def test_in_strict_order_a_job_that_does_not_fit_keeps_others_off_its_types_only
     }
 
 
+@pytest.mark.parametrize(
+    ("closed", "behind"),
+    [({"v0": DOWN}, "v1:1"), ({"v0": DRAINED}, "v1:1"), ({"v1": DRAINED}, "v0:1"), ({}, "ahead")],
+    ids=["down", "drained", "the smaller node", "all are open"],
+)
+def test_in_strict_order_a_job_that_open_nodes_would_not_hold_keeps_none_from_others(
+    closed: dict[str, dict[str, NodeCondition]], behind: str
+) -> None:
+    snapshot = world(
+        view("runs", held(on(v0=1)) if "v0" not in closed else held(on(v1=1)), counts=(1,)),
+        view("wide", counts=(6,), gpu_types=V100),
+        view("behind", counts=(1,), gpu_types=V100),
+        nodes=closed,
+    )
+    waits = told(packed(snapshot, Packing.STRICT_ORDER))
+    assert (waits["wide"], waits["behind"]) == ("no_room", behind)
+
+
 ONE = cluster_of(a=("v100", 4), b=("v100", 4))
 NODE = cluster_of(a=("v100", 4))
 TWO_TYPES = cluster_of(a=("v100", 4), b=("k80", 4))

@@ -13,7 +13,10 @@ from hetsched_core.types import (
     NodeCondition,
     Placed,
     Plan,
+    Reason,
+    ReasonCode,
     Trigger,
+    Waiting,
 )
 from tests.hetsched_core.policies.worlds import planned, with_job
 from tests.hetsched_core.worlds import cluster_of, held, on, placed, view, where
@@ -89,6 +92,31 @@ def test_all_room_on_other_nodes_is_given_to_jobs_whatever_runs_on_an_odd_one(
     assert {"b", "c"} <= given
     if not preemptible and not odd.startswith(("taken", "without")):
         assert where(plan)["r"] == "a:4"
+
+
+@pytest.mark.parametrize("trigger", [Trigger.ROUND, Trigger.ARRIVAL])
+@pytest.mark.parametrize("condition", [NodeCondition.DOWN, NodeCondition.DRAINED])
+@pytest.mark.parametrize("name", GANGS)
+def test_a_job_that_a_closed_node_keeps_waiting_keeps_no_others_waiting(
+    name: str, condition: NodeCondition, trigger: Trigger
+) -> None:
+    """One job for all GPUs of a type waits for a node of it; the other nodes are idle."""
+    wide = view("wide", counts=(16,), gpu_types=frozenset({"v100"}))
+    small = [
+        view(f"{at}", counts=(1,), gpu_types=frozenset({"v100"}), submit_s=1.0 + at)
+        for at in range(6)
+    ]
+    waits = entries({each.id: Waiting(Reason(ReasonCode.AHEAD)) for each in (wide, *small)})
+    plan = plan_of(
+        name,
+        CLUSTER,
+        wide,
+        *small,
+        nodes={"b": {"condition": condition}},
+        previous=waits,
+        triggers=frozenset({trigger}),
+    )
+    assert where(plan).keys() == {each.id for each in small}
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
