@@ -51,6 +51,7 @@ __all__ = [
     "Kernel",
     "announce_with",
     "boolean",
+    "compile_imported",
     "cube",
     "float64",
     "int64",
@@ -163,6 +164,7 @@ class Kernel(Generic[P, R]):
         self._signature = signature
         self._allocates = allocates
         self._compiled: Callable[P, R] | None = None
+        _imported.append(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the compiled function, compiling it first if this is the first call."""
@@ -183,6 +185,15 @@ class Kernel(Generic[P, R]):
         compiled: Callable[P, R] = dispatcher
         self._compiled = compiled
         return compiled
+
+
+_imported: list[Kernel[Any, Any]] = []
+
+
+def compile_imported() -> None:
+    """Compile the kernels of all modules that are imported, for processes that are to come."""
+    for each in _imported:
+        each.compile()
 
 
 def _signature_of(function: Callable[..., Any]) -> Any:

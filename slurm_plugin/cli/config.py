@@ -32,12 +32,11 @@ def show(file: Path | None) -> None:
 def check(file: Path) -> None:
     """Say whether the daemon would take FILE.
 
-    Slurm is asked for its partitions; where it does not answer, they are not looked at. The policy
-    is run once, which compiles its kernels, so that the daemon need not.
+    Slurm is asked for its partitions; where it does not answer, they are not looked at. The kernels
+    of the policy and of its estimates are compiled, so that the daemon need not.
     """
-    from hetsched_core.contract import random_scenario
-    from hetsched_core.contract.trial import run_trial
     from hetsched_core.errors import InputError
+    from hetsched_core.kernels import compile_imported
     from hetsched_core.policy import make_policy
     from slurm_plugin.backend import BackendError, open_backend
     from slurm_plugin.daemon import check_fit
@@ -58,9 +57,8 @@ def check(file: Path) -> None:
         # Root asks for the daemon's user, which owns the database's folder.
         folder = configuration.database.absolute().parent
         checked(configuration.spool, [folder.stat().st_uid] if folder.is_dir() else [])
-    policy = make_policy(configuration.policy, configuration.parameters)
-    check_fit(policy)
-    run_trial(policy, random_scenario(0, policy.info.model))
+    check_fit(make_policy(configuration.policy, configuration.parameters))
+    compile_imported()
     # Slurm need not be here to check a file.
     with suppress(BackendError):
         check_partitions(open_backend(configuration.backend.value), configuration)

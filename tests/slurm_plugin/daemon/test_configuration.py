@@ -13,7 +13,7 @@ from immutables import Map
 
 from hetsched_core.cli import main
 from hetsched_core.errors import InputError
-from hetsched_core.kernels import payoff
+from hetsched_core.kernels import iteration, lookup, payoff
 from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite
 from slurm_plugin.cli.config import config
 from slurm_plugin.daemon import DaemonMode
@@ -207,16 +207,15 @@ def test_config_check_by_root_takes_the_folders_of_the_daemon_s_user_and_no_othe
     assert main(["config", "check", str(file)]) == 1
 
 
-def test_the_check_leaves_no_kernel_of_the_policy_to_be_compiled_by_the_daemon(
+def test_the_check_leaves_no_kernel_of_policy_or_estimates_to_be_compiled_by_the_daemon(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
-    monkeypatch.setattr(payoff.serve, "_compiled", None)
-    for policy, compiled in (("fifo", False), ("hadar", True)):
-        result = CliRunner().invoke(config, ["check", str(write(f'{GPU}policy = "{policy}"\n'))])
-        assert (result.exit_code, payoff.serve._compiled is not None) == (0, compiled), (
-            result.output
-        )
+    kernels = (payoff.serve, lookup.fill_from_above, iteration.samples_per_s_per_gpu)
+    for each in kernels:
+        monkeypatch.setattr(each, "_compiled", None)
+    result = CliRunner().invoke(config, ["check", str(write(f'{GPU}policy = "hadar"\n'))])
+    assert (result.exit_code, [each._compiled for each in kernels].count(None)) == (0, 0)
 
 
 def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon_does(
