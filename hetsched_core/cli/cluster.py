@@ -110,7 +110,7 @@ def generate(gpus: int, types: str, gpus_per_node: int, name: str) -> None:
     CPUs and memory are not counted on its nodes.
     """
     from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
-    from hetsched_core.traces.synthetic import synthetic_cluster
+    from hetsched_core.traces.synthetic.cluster import synthetic_cluster
 
     names = [part.strip() for part in types.split(",") if part.strip()]
     made = synthetic_cluster(gpus, names, gpus_per_node, name)

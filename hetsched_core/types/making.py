@@ -45,7 +45,10 @@ def maker(made: Callable[P, _Made]) -> Callable[P, _Made]:
     Raises:
         TypeError: as for `cheaply_made`.
     """
-    return _written(cast(type, made), [], "self = new(open_class)", "return self")
+    make: Callable[P, _Made] = _written(
+        cast(type, made), [], "self = new(open_class)", "return self"
+    )
+    return make
 
 
 def _written(cls: type, parameters: list[str], begin: str, end: str = "pass") -> Any:
@@ -61,7 +64,7 @@ def _written(cls: type, parameters: list[str], begin: str, end: str = "pass") ->
         "MISSING": MISSING,
     }
     assignments = []
-    for field in sorted(own, key=lambda field: field.kw_only):
+    for field in sorted(own, key=lambda field: bool(field.kw_only)):
         name = value = field.name
         names |= {f"usual_{name}": field.default, f"new_{name}": field.default_factory}
         if field.kw_only and "*" not in parameters:

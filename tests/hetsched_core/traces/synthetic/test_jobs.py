@@ -11,13 +11,10 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_tables, profile_set
 from hetsched_core.traces.summary import summarise
-from hetsched_core.traces.synthetic import (
-    TRACES,
-    SyntheticOptions,
-    SyntheticWorkload,
-    synthetic_cluster,
-)
-from hetsched_core.traces.synthetic.jobs import BLOCK
+from hetsched_core.traces.synthetic.cluster import synthetic_cluster
+from hetsched_core.traces.synthetic.jobs import BLOCK, SyntheticWorkload
+from hetsched_core.traces.synthetic.options import SyntheticOptions
+from hetsched_core.traces.synthetic.statistics import TRACES
 from hetsched_core.types import Cluster, Node, Speeds, SpeedTable, Submission
 
 ONE_TYPE = synthetic_cluster(800, ["a100"])
@@ -62,7 +59,7 @@ def test_a_workload_shows_the_statistics_of_its_trace_and_the_load_asked_for(
     trace: str, scale: float
 ) -> None:
     like = TRACES[trace]
-    drawn = draw(options(trace=like, jobs=30_000, load=0.8, time_scale=scale), ONE_TYPE)
+    drawn = draw(options(like=trace, jobs=30_000, load=0.8, time_scale=scale), ONE_TYPE)
     found = summarise(drawn.workload(), Speeds(ONE_TYPE, drawn.tables), ONE_TYPE)
     assert found.load == pytest.approx(0.8, rel=1e-4)
     if scale == 1.0:
@@ -221,16 +218,16 @@ def test_the_second_user_submits_half_as_much_as_the_first() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"jobs": 1}, "number of jobs is 1"),
-        ({"load": 0.0}, "load is 0"),
-        ({"load": float("nan")}, "load is nan"),
-        ({"day_night": 0.5}, "ratio of day to night is 0.5"),
-        ({"elastic_share": 1.5}, "elastic jobs is 1.5"),
-        ({"typed_share": -0.1}, "typed jobs is -0.1"),
-        ({"max_requirements": 17}, "requirements is 17"),
-        ({"largest_requirement": 4}, "largest requirement is 4; expected 8"),
-        ({"users": 0}, "number of users is 0"),
-        ({"seed": -1}, "seed is -1"),
+        ({"jobs": 1}, "jobs = 1 is not within 2 and"),
+        ({"load": 0.0}, "load = 0.0 is"),
+        ({"load": float("nan")}, "load = nan is"),
+        ({"day_night": 0.5}, "day_night = 0.5"),
+        ({"elastic_share": 1.5}, "elastic_share = 1.5"),
+        ({"typed_share": -0.1}, "typed_share = -0.1"),
+        ({"max_requirements": 17}, "max_requirements = 17"),
+        ({"largest_requirement": 4}, "largest_requirement = 4 is below max_requirements = 8"),
+        ({"users": 0}, "users = 0"),
+        ({"seed": -1}, "seed = -1"),
         ({"arrival_cv": 0.5}, "variation of arrivals"),
     ],
 )

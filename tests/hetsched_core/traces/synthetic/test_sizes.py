@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.synthetic import TRACES, GpuClass, TraceStatistics
 from hetsched_core.traces.synthetic.sizes import SHORTEST_S, Sizes, fit_sizes
+from hetsched_core.traces.synthetic.statistics import TRACES, GpuClass, TraceStatistics
 
 ONE_CLASS = (GpuClass(1, 1.0, 1.0),)
 TOO_LONG = (GpuClass(1, 1, 1), GpuClass(2, 1, 1000))
