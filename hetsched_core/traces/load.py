@@ -33,6 +33,7 @@ from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import (
+    Flaw,
     LoggedAllocation,
     ReadReport,
     SacctOptions,
@@ -215,9 +216,10 @@ def _read(
     if not inputs.workload.submissions:
         why = [f"{n} rejected: {reason}" for reason, n in inputs.workload.rejections()]
         flaws = [
-            f"{flaw.count} unusable: {flaw.flaw}, the first: {flaw.first[0]}"
+            f"{report.flaws[flaw].count} unusable: {flaw}, the first: {report.flaws[flaw].first[0]}"
             for report in inputs.reports
-            for flaw in report.flaws
+            for flaw in Flaw
+            if flaw in report.flaws
         ]
         seen = "; ".join([*map(str, inputs.reports), *flaws, *why])
         raise InputError(f"no GPU job in {_names(paths)}" + (f" ({seen})" if seen else ""))

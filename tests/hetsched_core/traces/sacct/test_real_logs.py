@@ -46,7 +46,7 @@ def test_fox_has_65_gpu_allocations_of_which_22_are_typed(logs: Path) -> None:
     assert types == {"a100", "a100_80", "a40", "l40s", "rtx30", None}
     states = Counter(str(one.state) for one in outcome.allocations)
     assert states == {"COMPLETED": 43, "RUNNING": 18, "TIMEOUT": 3, "FAILED": 1}
-    assert {doubt.doubt: doubt.count for doubt in report.doubts} == {Doubt.STILL_RUNNING: 18}
+    assert {doubt: seen.count for doubt, seen in report.doubts.items()} == {Doubt.STILL_RUNNING: 18}
     assert all(one.end_s is None for one in outcome.allocations if one.state is LoggedState.RUNNING)
     assert len(link_runs(outcome.allocations)) == 65
 
@@ -82,7 +82,7 @@ def test_the_older_log_of_fox_is_read_to_its_last_line(logs: Path) -> None:
     data = (logs / "fox2024_sacct_P_noheader.txt").read_bytes()
     report = read_log(data, columns(FOX, "Europe/Oslo")).report
     assert (report.lines, report.steps, report.no_gpu, report.used) == (96, 67, 13, 16)
-    assert (report.unusable, report.doubts) == (0, ())
+    assert (report.unusable, report.doubts) == (0, {})
 
 
 def test_habrok_is_read_with_its_delimiter_of_three_bytes(logs: Path) -> None:
