@@ -165,25 +165,20 @@ print(*workload_lines(loaded.workload), sep="\\n")
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        ({"log": ""}, "is empty"),
         ({"log": NO_GPU}, "no GPU job in"),
         (
             {"log": SACCT.splitlines()[0] + "\n1|too|few\n"},
             "1 unusable: wrong number of fields, the first: line 2",
         ),
-        ({"log": "what is this\n"}, "line 1"),
         ({"log": "\x00\x01\x02"}, "binary"),
         ({"runs": '{"schema": "hetsched-runlog/1"}\n'}, "a file of the format hetsched-runlog"),
         ({"native": NATIVE}, "give --cluster FILE"),
         ({"native": NATIVE.splitlines()[0]}, "no GPU job"),
-        ({"native": NATIVE + "{"}, "native: line 3"),
         ({"a": NATIVE, "b": NATIVE}, "earlier file"),
         ({"trace": TRACE}, "throughput table"),
         ({"table": TABLE}, "trace"),
         ({"t": TABLE, "u": TABLE}, "second throughput table"),
-        ({"trace": TRACE, "table": TABLE}, "give --cluster FILE"),
         ({"log": SACCT, "native": NATIVE}, "different kinds"),
-        ({"log": SACCT, "trace": TRACE}, "different kinds"),
         ({}, "missing: cannot be read"),
     ],
 )

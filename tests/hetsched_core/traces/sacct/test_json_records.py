@@ -181,18 +181,13 @@ def test_a_record_that_cannot_be_used_says_which_and_why(change: dict[str, Any],
     ("data", "why"),
     [
         (b"{", "no job in it"),
-        (b'{"jobs": []}', "no job in it; expected"),
         (b"[1, 2]", "no JSON after record 0: expected '{', found '\\['"),
         (b'{"jobs": [{"job_id": 1, "job_state": ["RUNNING"]}]}', "record 1 has no object 'time'"),
         (b'{"jobs": [7]}', "record 1 is '7' and no object"),
-        (b'{"meta": tru}', "no JSON after record 0"),
-        (b'{"jobs" 3}', "no JSON after record 0: expected ':', found '3'"),
-        (b'{"jobs": ' + b"[" * 100_000, "no JSON after record 0|no job in it"),
         (
             b'{"jobs": [{"job_id": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
             "no JSON after record 0: nested too deep for a record",
         ),
-        (b'{"jobs": [{"job_id": ' + b"9" * 5_000 + b"}]}", "no JSON after record 0"),
     ],
 )
 def test_what_is_not_the_json_of_sacct_is_an_error(data: bytes, why: str) -> None:
@@ -206,12 +201,6 @@ def test_broken_json_after_good_records_is_an_error_that_says_where() -> None:
     with pytest.raises(InputError, match="no JSON after record 1"):
         list(log)
     assert not log.report.complete
-
-
-def test_a_record_may_be_longer_than_what_is_read_at_once() -> None:
-    steps = [{"step": {"id": f"100.{step}", "name": "é☃" * 10}} for step in range(20_000)]
-    outcome = read_log(dump(record(steps=steps), record(job_id=101)))
-    assert [one.job_id for one in outcome.allocations] == ["100", "101"]
 
 
 def test_every_place_to_cut_a_file_off_is_noticed_until_the_list_of_jobs_has_ended() -> None:

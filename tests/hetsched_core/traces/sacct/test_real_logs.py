@@ -13,7 +13,6 @@ from hetsched_core.traces.sacct import (
     LoggedState,
     SacctOptions,
     link_runs,
-    parse_fields,
     parse_zone,
     read_sacct,
 )
@@ -51,12 +50,6 @@ def test_fox_has_65_gpu_allocations_of_which_22_are_typed(logs: Path) -> None:
     assert len(link_runs(outcome.allocations)) == 65
 
 
-def test_fox_read_as_utc_warns(logs: Path) -> None:
-    log = read_sacct(logs / "fox_sacct_P_noheader.txt", SacctOptions(fields=parse_fields(FOX)))
-    assert len(list(log)) == 65
-    assert "--tz" in log.report.warnings[0]
-
-
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [
@@ -76,13 +69,6 @@ def test_a_log_whose_columns_are_not_known_and_other_output_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=why):
         list(read_sacct(logs / name, options))
-
-
-def test_the_older_log_of_fox_is_read_to_its_last_line(logs: Path) -> None:
-    data = (logs / "fox2024_sacct_P_noheader.txt").read_bytes()
-    report = read_log(data, columns(FOX, "Europe/Oslo")).report
-    assert (report.lines, report.steps, report.no_gpu, report.used) == (96, 67, 13, 16)
-    assert (report.unusable, report.doubts) == (0, {})
 
 
 def test_habrok_is_read_with_its_delimiter_of_three_bytes(logs: Path) -> None:

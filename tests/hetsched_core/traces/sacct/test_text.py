@@ -219,13 +219,6 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
 # Names --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a|b", "|", "||||", "x|" * 300])
-def test_a_delimiter_in_the_only_free_text_column_is_put_back(name: str) -> None:
-    only = read_rows({"JobName": name}).only
-    assert only.name == name
-    assert only.doubts == (Doubt.REPAIRED,)
-
-
 def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it() -> None:
     header = b"JobID|JobName|State|Submit|Start|End|AllocTRES|Comment\n"
     row = b"1|%s|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"

@@ -51,13 +51,6 @@ def test_run_times_and_every_number_of_gpus_have_the_published_figures(
     assert seconds.mean() == pytest.approx(trace.mean_s, rel=1e-4)
 
 
-def test_larger_jobs_of_philly_run_longer_up_to_eight_gpus() -> None:
-    seconds, gpus = even(fit_sizes(TRACES["philly"]))
-    medians = [float(np.median(seconds[gpus == n])) for n in (1, 2, 4, 8)]
-    assert medians == sorted(medians)
-    assert medians[-1] > 20 * medians[0]
-
-
 def test_a_trace_without_small_enough_jobs_is_refused() -> None:
     large = TraceStatistics("large", 1, 1, ((0.5, 100.0),), 120.0, (GpuClass(4, 1, 1),))
     with pytest.raises(InputError, match="large have 4 GPUs or more"):
