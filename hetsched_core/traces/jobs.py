@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 
-from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, match_gpu, profile_set
+from hetsched_core.throughput import ModelProfile, SizeClass, match_gpu
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import (
@@ -159,21 +159,14 @@ class LogTypes:
 # Jobs ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """How jobs are made from a log: `seed` of the drawn models; `elastic` widens rigid jobs."""
-
-    rules: Rules = field(default_factory=Rules)
-    seed: int = 0
-    elastic: bool = False
-
-
 def jobs_from_log(
     allocations: Iterable[LoggedAllocation],
     cluster: ClusterFile,
     speeds: Speeds,
-    options: LogOptions | None = None,
-    profiles: Sequence[ModelProfile] | None = None,
+    profiles: Sequence[ModelProfile],
+    rules: Rules | None = None,
+    seed: int = 0,
+    elastic: bool = False,
 ) -> Workload:
     """Return the jobs of a log.
 
@@ -184,16 +177,16 @@ def jobs_from_log(
         allocations: Runs that held GPUs.
         cluster: Where the jobs will run; tells the types of untyped GPUs by their nodes.
         speeds: True speeds of the profiles, on the GPU types of the log as well.
-        options: Rules, seed, elasticity.
-        profiles: The models to draw from, those of `ProfileSet.LOG` by default.
+        profiles: The models to draw from.
+        rules: What the site knows of its jobs.
+        seed: Of the drawn models.
+        elastic: Whether rigid jobs are widened.
     """
-    return _Conversion(
-        cluster.cluster,
-        LogTypes(cluster),
-        speeds,
-        options or LogOptions(),
-        profile_set(ProfileSet.LOG) if profiles is None else profiles,
-    ).convert(link_runs(allocations))
+    types = LogTypes(cluster)
+    conversion = _Conversion(
+        cluster.cluster, types, speeds, profiles, rules or Rules(), seed, elastic
+    )
+    return conversion.convert(link_runs(allocations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +206,10 @@ class _Conversion:
     cluster: Cluster
     names: LogTypes
     speeds: Speeds
-    options: LogOptions
     profiles: Sequence[ModelProfile]
+    rules: Rules
+    seed: int
+    elastic: bool
     assumed: Counter[Assumption] = field(default_factory=Counter)
     # Answers that many jobs of a log share.
     usable: dict[tuple[str, _Types | None], _Types] = field(default_factory=dict)
@@ -249,7 +244,7 @@ class _Conversion:
 
     def _idle_rules(self) -> Iterator[str]:
         """Name the rules that no job followed: a pattern may be misspelt."""
-        for number, rule in enumerate(self.options.rules.rules, 1):
+        for number, rule in enumerate(self.rules.rules, 1):
             if rule not in self.followed:
                 yield (
                     f"Rule {number} ({rule.patterns}) decides nothing: no job matches it, or "
@@ -276,12 +271,12 @@ class _Conversion:
             assumed.add(Assumption.NO_TIME)
             main = held[longest] = replace(main, seconds=LEAST_RUN_S)
 
-        rule = self.options.rules.find(
+        rule = self.rules.find(
             job_name=run.name, partition=run.partition, account=run.account, user=run.user
         )
         self.followed.add(rule)
         accepted = self._accepted(run, rule, assumed)
-        draw = f"{self.options.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
+        draw = f"{self.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
         profile = rule.profile or self._draw(draw, held, accepted, assumed)
         if profile is None:
             return RejectReason.TOO_LARGE
@@ -392,7 +387,7 @@ class _Conversion:
 
     def _requirements(self, gpus: int, usable: _Types, assumed: set[Assumption]) -> RequirementSet:
         """Return the logged count, or with `elastic` half and twice as many too."""
-        if not self.options.elastic:
+        if not self.elastic:
             return RequirementSet.rigid(gpus)
         by_type = self.cluster.gpus_by_type()
         most = max((by_type[gpu_type] for gpu_type in usable), default=0)

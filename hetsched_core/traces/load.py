@@ -29,9 +29,9 @@ from hetsched_core.traces.gavel import (
     read_trace,
 )
 from hetsched_core.traces.infer_cluster import infer_cluster
-from hetsched_core.traces.jobs import LogOptions, jobs_from_log
+from hetsched_core.traces.jobs import jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
-from hetsched_core.traces.rules import Rules, read_rules
+from hetsched_core.traces.rules import read_rules
 from hetsched_core.traces.sacct import (
     Flaw,
     LoggedAllocation,
@@ -321,13 +321,15 @@ def _log_workload(
         most = max([nodes.gpus, *(run.gpu_count for run in allocations)])
         tables, models = builtin_tables(types, most), profile_set(ProfileSet.LOG)
         assumed = assumed_of(types)
-    rules = read_rules(options.rules, tables) if options.rules else Rules()
+    rules = read_rules(options.rules, tables) if options.rules else None
     workload = jobs_from_log(
         allocations,
         cluster,
         Speeds(nodes, tables),
-        LogOptions(rules, options.seed, options.elastic),
         models,
+        rules,
+        options.seed,
+        options.elastic,
     )
     used = {submission.job.profile for submission in workload.submissions}
     return replace(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import LoggedAllocation, LoggedState
@@ -62,7 +62,7 @@ def several(numbers: Iterable[int], **changes: Any) -> list[LoggedAllocation]:
 
 
 def convert(*logged: LoggedAllocation, cluster: ClusterFile = CLUSTER, **options: Any) -> Workload:
-    return jobs_from_log(logged, cluster, SPEEDS, LogOptions(**options))
+    return jobs_from_log(logged, cluster, SPEEDS, MODELS, **options)
 
 
 def only(*logged: LoggedAllocation, **options: Any) -> Submission:
