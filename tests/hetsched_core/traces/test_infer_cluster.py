@@ -53,7 +53,6 @@ def remarks(inferred: InferredCluster) -> list[str]:
 FROM_A_LOG = {
     "overlapping": ("n1 a100=2 00 10; n1 a100=1 05 15", "n1 a100=3", None),
     "one after the other": ("n1 a100=2 00 10; n1 a100=2 10 15", "n1 a100=2", None),
-    "the later one first": ("n1 a100=2 10 15; n1 a100=2 00 10", "n1 a100=2", None),
     "held for less than a second": ("n1 a100=4 05 05; n1 a100=1 00 10", "n1 a100=4", None),
     "types in lower case": ("n1 A100=1 00 10; n1 a100=1 00 10", "n1 a100=2", None),
     "Slurm's order": ("n10 t4=1 00 10; n9 t4=1 00 10", "n9 t4=1; n10 t4=1", None),

@@ -96,7 +96,6 @@ RUNNING = {"state": LoggedState.RUNNING, "end_s": None}
     ("log", "gpu_type", "nodes", "seconds", "assumption"),
     [
         (held("v0", v100=1), "v100", 1, HOUR, None),
-        (held("v0", v100=4), "v100", 1, HOUR, None),
         (held("v0", "v1", "v2", v100=6), "v100", 3, HOUR, None),
         # Of several types: at the pace of the slowest.
         (held("a0", "v0", a100=2, v100=2), "v100", 2, HOUR, Assumption.SEVERAL_TYPES),
@@ -311,7 +310,6 @@ def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> 
     ("gpus", "gpu_type", "counts"),
     [
         (1, None, (1, 2)),
-        (2, None, (1, 2, 4)),
         (3, None, (1, 3, 6)),
         (8, None, (4, 8, 16)),
         (8, "a100", (4, 8)),

@@ -55,13 +55,11 @@ def write(folder: Path, **texts: str) -> list[Path]:
     [
         (SACCT, FileKind.SACCT),
         ("\n\n" + SACCT, FileKind.SACCT),
-        ('{"meta": {}, "jobs": []}', FileKind.SACCT),
         ("", FileKind.SACCT),
         (NATIVE, FileKind.WORKLOAD),
         ("\ufeff" + NATIVE, FileKind.WORKLOAD),
         (TRACE, FileKind.GAVEL_TRACE),
         (TABLE, FileKind.GAVEL_THROUGHPUTS),
-        (json.dumps(json.loads(TABLE), indent=2), FileKind.GAVEL_THROUGHPUTS),
     ],
 )
 def test_a_file_is_recognised_by_how_it_begins(text: str, kind: FileKind) -> None:

@@ -202,7 +202,6 @@ def test_what_slurm_says_goes_before_the_cluster_file_and_reads_back_from_it() -
     ("text", "expected"),
     [
         ("", ["begins with ''", "sacctmgr -P show assoc", "sshare -a -P", "show partition"]),
-        ("NodeName=n1\n", ["begins with 'NodeName=n1'"]),
         ("Account|User|Share\n", ["there is no account in it"]),
         ("Name|Priority\n", ["there is no QOS in it"]),
         ("Account|User|Share\nphysics|alice\n", ["line 2 has 2 fields for 3 columns", "-P"]),
