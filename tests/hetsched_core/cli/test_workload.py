@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.throughput import ProfileSet, profile_set
 from hetsched_core.traces.cluster_file import read_cluster
 from hetsched_core.traces.load import Inputs, load_workload
 from hetsched_core.traces.workload_file import SCHEMA, workload_lines
@@ -90,14 +89,6 @@ def test_generate_writes_the_same_bytes_for_a_seed_and_to_standard_output(hetsch
     _, out, err = hetsched("workload", "generate", "-", *asked, "--seed", 3)
     assert out == one
     assert "200 jobs in " in err
-
-
-def test_generate_draws_the_models_of_a_paper(hetsched: Run) -> None:
-    asked = (*WITH_CLUSTER, "--jobs", 3000, "--models", "hops", "--like", "supercloud")
-    assert hetsched("workload", "generate", "w.jsonl", *asked).code == 0
-    used = {s.job.profile for s in loaded("w.jsonl").workload.submissions}
-    # What fits neither a V100 nor the unknown type, which is taken for one, is left out.
-    assert used == {p.name for p in profile_set(ProfileSet.HOPS)} - {"gpt2-medium-wikitext-amp"}
 
 
 def test_generate_takes_the_models_of_a_measured_table(hetsched: Run, data_dir: Path) -> None:

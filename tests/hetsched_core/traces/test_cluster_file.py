@@ -41,14 +41,6 @@ def shared(nodes: str, host: str, gpu_type: str, more: str = "") -> str:
     )
 
 
-def test_a_server_with_two_types_is_two_nodes_that_share_its_host() -> None:
-    text = HEAD + shared("n[1-2]-a100", "n[1-2]", "a100") + shared("n[1-2]-t4", "n[1-2]", "t4")
-    cluster = parse_cluster(text).cluster
-    assert cluster.names == ("n1-a100", "n2-a100", "n1-t4", "n2-t4")
-    assert [node.host for node in cluster] == ["n1", "n2", "n1", "n2"]
-    assert cluster.on_host("n2") == ("n2-a100", "n2-t4")
-
-
 @pytest.mark.parametrize(
     ("memory", "mib"),
     [("1000", 1000), ('"512G"', 524_288), ('"514404M"', 514_404), ('"1.5T"', 1_572_864), ("0", 0)],

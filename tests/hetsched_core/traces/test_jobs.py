@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogTypes, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import LoggedAllocation, LoggedState
@@ -293,6 +293,28 @@ def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
     assert job.gpu_types == accepted
     assert ("gpu_types" in job.assumed) is bool(guessed)
     assert counted(found, Assumption.ANY_TYPE) == guessed
+
+
+@pytest.mark.parametrize(
+    ("log", "cluster", "known_as"),
+    [
+        ("A100", ("a100", "v100"), "a100"),
+        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
+        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
+        ("a100", ("a100_80",), "a100"),
+        ("h100", ("a100",), "h100"),
+        ("mystery", ("v100",), "mystery"),
+        ("a100", ("a100_1g.5gb",), "a100"),
+        ("other", ("mystery",), "other"),
+        # What is taken to be as fast as a V100 is none for all that.
+        ("v100", ("mystery",), "v100"),
+    ],
+)
+def test_two_names_are_one_type_only_where_both_are_certain(
+    log: str, cluster: tuple[str, ...], known_as: str
+) -> None:
+    types = LogTypes(ClusterFile(cluster_of(**{name: (name, 1) for name in cluster})))
+    assert types.known_as(log) == known_as
 
 
 def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:

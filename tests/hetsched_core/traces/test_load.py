@@ -21,7 +21,6 @@ from hetsched_core.traces.load import (
     recognise,
 )
 from hetsched_core.traces.workload import Workload
-from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Window
 from tests.hetsched_core.traces.worlds import UTC
 from tests.hetsched_core.worlds import cluster_of, submission
@@ -79,16 +78,6 @@ def test_logs_bring_their_cluster_and_what_they_cannot_use_and_overlap_once(tmp_
     (reject,) = found.rejects()
     assert reject.startswith(f"{tmp_path}/a: line 5: ")
     assert {s.job.profile for s in found.workload.submissions} <= set(found.speeds.profiles)
-
-
-def test_a_converted_log_loads_as_the_same_workload(tmp_path: Path) -> None:
-    log = load_workload(write(tmp_path, log=SACCT), None, UTC)
-    text = "\n".join(workload_lines(log.workload)) + "\n"
-    native = load_workload(write(tmp_path, native=text), ClusterFile(log.cluster))
-    assert native.workload == log.workload
-    for one in log.workload.submissions:
-        profile = one.job.profile
-        assert native.speeds.per_gpu(profile, "v100", 2) == log.speeds.per_gpu(profile, "v100", 2)
 
 
 def test_speeds_in_the_file_go_before_built_in_ones_of_the_same_name(tmp_path: Path) -> None:

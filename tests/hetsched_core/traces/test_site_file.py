@@ -71,11 +71,6 @@ def test_a_site_is_read_table_by_table() -> None:
     assert tree.path(("physics", "alice")) == (("science", ""), ("physics", "alice"))
 
 
-def test_without_these_tables_nothing_is_said() -> None:
-    partition = '[[partitions]]\nname = "gpu"\nnodes = "n1"\ntier = 1\n'
-    assert parse_cluster(HEAD + partition).site == SiteTables()
-
-
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [

@@ -231,19 +231,6 @@ def test_a_file_begins_with_its_schema(lines: list[object], says: str) -> None:
     assert says in str(raised.value)
 
 
-def test_lines_are_read_one_at_a_time() -> None:
-    seen = []
-
-    def lines() -> Any:
-        for line in (json.dumps(HEADER), json.dumps(JOB), "broken", json.dumps(JOB)):
-            seen.append(line)
-            yield line
-
-    with pytest.raises(InputError, match="line 3"):
-        read_workload(lines(), "w", {"lm"})
-    assert len(seen) == 3
-
-
 def test_lines_are_the_same_compressed_or_not() -> None:
     data = "\ufeffone\r\nzwölf\n".encode()
     for packed in (data, gzip.compress(data)):

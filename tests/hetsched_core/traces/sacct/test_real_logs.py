@@ -16,7 +16,7 @@ from hetsched_core.traces.sacct import (
     parse_zone,
     read_sacct,
 )
-from tests.hetsched_core.traces.worlds import FOX, HABROK, columns, read_log
+from tests.hetsched_core.traces.worlds import FOX, columns, read_log
 
 PEREGRINE = (
     "JobID,JobName,User,Partition,NodeList,NNodes,NCPUs,NTasks,State,Submit,Start,End,Timelimit,"
@@ -69,20 +69,6 @@ def test_a_log_whose_columns_are_not_known_and_other_output_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=why):
         list(read_sacct(logs / name, options))
-
-
-def test_habrok_is_read_with_its_delimiter_of_three_bytes(logs: Path) -> None:
-    data = (logs / "habrok_sacct_snowman.txt").read_bytes()
-    outcome = read_log(data, columns(HABROK, "Europe/Amsterdam"))
-    report = outcome.report
-    assert (report.lines, report.steps, report.unusable) == (242, 142, 0)
-    assert (report.used, report.no_gpu, report.never_started) == (9, 81, 10)
-    gpus = Counter(gpus for one in outcome.allocations for gpus in one.gpus)
-    assert gpus == {("v100", 1): 4, ("a100", 1): 2, ("a100", 2): 2, ("a100", 4): 1}
-    assert all(len(one.gpus) == 1 for one in outcome.allocations)
-    two_nodes = next(one for one in outcome.allocations if one.job_id == "7971484")
-    assert two_nodes.nodes == ("a100gpu2", "a100gpu4")
-    assert all(one.requested_gpus for one in outcome.allocations)
 
 
 def test_all_columns_of_slurm_26_are_read(logs: Path) -> None:
