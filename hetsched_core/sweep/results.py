@@ -15,7 +15,7 @@ from hetsched_core.records.files import replacing
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.result import read_result
 from hetsched_core.report.rows import Row, rows
-from hetsched_core.sweep.file import Given
+from hetsched_core.sweep.file import OptionValues
 from hetsched_core.sweep.runs import SweepRun
 
 Scalar = str | int | float | None
@@ -34,7 +34,7 @@ class SweepGroup:
     """Contenders on one workload under one choice of options; for each seed all their measures."""
 
     workload: str
-    options: Given
+    options: OptionValues
     seeds: tuple[Mapping[str, Measures], ...]
 
 
@@ -56,7 +56,7 @@ def groups(results: Iterable[SweepResult], varied: Sequence[str]) -> tuple[Sweep
         varied: the options that differ between runs.
     """
     found: dict[tuple[str, str], dict[int, dict[str, Measures]]] = {}
-    options: dict[tuple[str, str], Given] = {}
+    options: dict[tuple[str, str], OptionValues] = {}
     for result in results:
         run = result.run
         chosen = {name: run.options[name] for name in varied}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hetsched_core.sweep.file import PATHS, Contender, Given, Sweep, SweepWorkload, Value
+from hetsched_core.sweep.file import PATHS, Contender, OptionValues, Sweep, SweepWorkload, Value
 
 _NAME = 16
 """Characters of a digest that name a run."""
@@ -21,7 +21,7 @@ class SweepRun:
 
     workload: SweepWorkload
     contender: Contender
-    options: Given
+    options: OptionValues
     seed: int
     folder: Path
 
@@ -93,7 +93,7 @@ def runs_of(sweep: Sweep, folder: Path) -> Iterator[SweepRun]:
                     yield SweepRun(workload, contender, options, seed, folder)
 
 
-def _arguments(given: Given) -> list[str]:
+def _arguments(given: OptionValues) -> list[str]:
     """Write options as a command line has them; a flag that is false is left out."""
     found = []
     for key, value in given.items():

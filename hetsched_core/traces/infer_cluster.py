@@ -173,7 +173,7 @@ def gpus_in_use(
     These are {host: {GPU type: GPUs}}, in use at once or in one allocation. A total over several
     nodes is spread evenly.
     """
-    held: dict[tuple[str, str], list[_Held]] = defaultdict(list)
+    held: dict[tuple[str, str], list[_Use]] = defaultdict(list)
     spread = uneven = nowhere = 0
     open_ended: set[str] = set()
     ambiguous: set[str] = set()
@@ -188,7 +188,7 @@ def gpus_in_use(
                 if gpu_type == UNKNOWN_TYPE and types.get(host):
                     ambiguous.add(host)
                 elif share:
-                    held[host, gpu_type].append(_Held(share, allocation.start_s, _end(allocation)))
+                    held[host, gpu_type].append(_Use(share, allocation.start_s, _end(allocation)))
     most: dict[str, dict[str, int]] = defaultdict(dict)
     for (host, gpu_type), parts in held.items():
         most[host][gpu_type] = _most_at_once(parts)
@@ -217,7 +217,7 @@ def gpus_in_use(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Use:
     gpus: int
     since_s: float
     until_s: float
@@ -243,7 +243,7 @@ def _end(allocation: LoggedAllocation) -> float:
     return allocation.start_s if perhaps_runaway else math.inf
 
 
-def _most_at_once(parts: Iterable[_Held]) -> int:
+def _most_at_once(parts: Iterable[_Use]) -> int:
     """Return the most GPUs held at one time; what ends at a time goes before what begins then."""
     changes = []
     most = now = 0

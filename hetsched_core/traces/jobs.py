@@ -190,7 +190,7 @@ def jobs_from_log(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _RunSize:
     """What one run held: GPUs of these types, on so many nodes, for so long, suspensions apart."""
 
     gpus: int
@@ -264,7 +264,7 @@ class _Conversion:
                 return RejectReason.TYPE
             if len(types) > 1:
                 assumed.add(Assumption.SEVERAL_TYPES)
-            held.append(_Held(run.gpu_count, types, _node_count(run), seconds))
+            held.append(_RunSize(run.gpu_count, types, _node_count(run), seconds))
         longest = max(range(len(held)), key=lambda at: held[at].seconds)
         main, run = held[longest], job.runs[longest]
         if not main.seconds:
@@ -349,7 +349,7 @@ class _Conversion:
     def _draw(
         self,
         draw: str,
-        held: Sequence[_Held],
+        held: Sequence[_RunSize],
         accepted: _Types | None,
         assumed: set[Assumption],
     ) -> str | None:
@@ -377,7 +377,7 @@ class _Conversion:
             self.running[key] = [p for p in found if self._usable(p.name, accepted)] or found
         return self.running[key]
 
-    def _samples_per_s(self, profile: str, held: _Held) -> float:
+    def _samples_per_s(self, profile: str, held: _RunSize) -> float:
         return held.gpus * min(
             self.speeds.per_gpu(profile, gpu_type, held.gpus, held.nodes)
             for gpu_type in held.gpu_types
@@ -397,7 +397,7 @@ class _Conversion:
         return RequirementSet(tuple(sorted(counts)))
 
     def _per_gpu(
-        self, run: LoggedAllocation, held: _Held, usable: _Types, assumed: set[Assumption]
+        self, run: LoggedAllocation, held: _RunSize, usable: _Types, assumed: set[Assumption]
     ) -> tuple[float, float]:
         """Return CPUs and MiB per GPU, as many as let the logged shape fit on usable nodes."""
         per_gpu = []
@@ -410,7 +410,7 @@ class _Conversion:
             per_gpu.append(min(logged, most))
         return per_gpu[0], per_gpu[1]
 
-    def _room_per_gpu(self, held: _Held, usable: _Types) -> tuple[float, float]:
+    def _room_per_gpu(self, held: _RunSize, usable: _Types) -> tuple[float, float]:
         """Return the most CPUs and MiB per GPU with which this shape finds enough nodes."""
         on_one = math.ceil(held.gpus / held.nodes)
         key = usable, on_one, held.nodes
@@ -457,7 +457,7 @@ def _seconds(run: LoggedAllocation, following: LoggedAllocation | None) -> float
     return max(0.0, min(run.elapsed_s, limit, until))
 
 
-def _logged(run: LoggedAllocation, held: _Held) -> LoggedRun:
+def _logged(run: LoggedAllocation, held: _RunSize) -> LoggedRun:
     """Return when the site ran it; what has no end ends where its work is taken to end."""
     end_s = run.start_s + held.seconds if run.end_s is None else run.end_s
     return LoggedRun(run.start_s, max(end_s, run.start_s), held.gpus)

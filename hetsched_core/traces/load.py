@@ -41,7 +41,7 @@ from hetsched_core.traces.sacct import (
     read_sacct,
 )
 from hetsched_core.traces.site_jobs import under_site
-from hetsched_core.traces.slurm_site import SlurmSite
+from hetsched_core.traces.slurm_site import SlurmTables
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
@@ -123,7 +123,7 @@ def load_workload(
     paths: Sequence[Path],
     cluster: ClusterFile | None = None,
     options: LoadOptions | None = None,
-    site: SlurmSite | None = None,
+    site: SlurmTables | None = None,
 ) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 

@@ -48,7 +48,7 @@ class _SlurmPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSite:
+class SlurmTables:
     """What some of these files say.
 
     Attributes:
@@ -92,7 +92,7 @@ def _of_cluster(names: Iterable[str], cluster: Cluster) -> frozenset[str]:
     return frozenset(node for name in names for node in cluster.called(name))
 
 
-def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> SlurmSite:
+def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> SlurmTables:
     """Read the output of some of `COMMANDS`.
 
     Args:
@@ -106,7 +106,7 @@ def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> S
     accounts: dict[str, tuple[AccountTable, ...]] = {}
     qos: tuple[QosTable, ...] = ()
     partitions: dict[str, _SlurmPartition] = {}
-    reservations: list[_Reservation] = []
+    reservations: list[_SlurmReservation] = []
     clock = SacctClock(zone or UTC)
     for source, text in texts:
         first = next((line for line in text.splitlines() if line.strip()), "")
@@ -160,13 +160,13 @@ def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> S
         if each.maintenance and each.nodes
     )
     found = accounts.get("assoc") or accounts.get("sshare", ())
-    return SlurmSite(found, qos, partitions, windows, tuple(notes))
+    return SlurmTables(found, qos, partitions, windows, tuple(notes))
 
 
 # Tables of columns --------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
+class _TableRow(NamedTuple):
     """A line: where it stands, and column in lower case -> value, blanks in front kept."""
 
     where: str
@@ -204,7 +204,7 @@ class _Row(NamedTuple):
         return found
 
 
-def _rows(text: str, source: str) -> Iterator[_Row]:
+def _rows(text: str, source: str) -> Iterator[_TableRow]:
     """Yield the rows of a table with a header; -p ends each line with one delimiter more."""
     names: list[str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -219,7 +219,7 @@ def _rows(text: str, source: str) -> Iterator[_Row]:
                 f"{source}: line {number} has {len(cells)} fields for {len(names)} columns; print "
                 "it with -P, to the end"
             )
-        yield _Row(f"{source}: line {number}", dict(zip(names, cells, strict=True)))
+        yield _TableRow(f"{source}: line {number}", dict(zip(names, cells, strict=True)))
 
 
 # Beside RawShares stands FairShare, which is a factor there.
@@ -228,7 +228,7 @@ _PARENTS = ("par name", "parentname")
 
 
 def _read_tree(
-    rows: Iterable[_Row], source: str, notes: dict[str, None]
+    rows: Iterable[_TableRow], source: str, notes: dict[str, None]
 ) -> tuple[AccountTable, ...]:
     """Read accounts and users from associations or shares.
 
@@ -311,7 +311,9 @@ def _least(*counts: int | None) -> int | None:
     return min((each for each in counts if each is not None), default=None)
 
 
-def _read_qos(rows: Iterable[_Row], source: str, notes: dict[str, None]) -> tuple[QosTable, ...]:
+def _read_qos(
+    rows: Iterable[_TableRow], source: str, notes: dict[str, None]
+) -> tuple[QosTable, ...]:
     found: dict[str, QosTable] = {}
     for row in rows:
         name = row.text("name")
@@ -334,7 +336,7 @@ def _read_qos(rows: Iterable[_Row], source: str, notes: dict[str, None]) -> tupl
     return tuple(found.values())
 
 
-def _named(row: _Row, *columns: str) -> str:
+def _named(row: _TableRow, *columns: str) -> str:
     return next((name for name in columns if name in row.cells), columns[0])
 
 
@@ -363,7 +365,7 @@ def _read_partitions(text: str, source: str) -> dict[str, _SlurmPartition]:
 # Reservations -------------------------------------------------------------------------------------
 
 
-class _Reservation(NamedTuple):
+class _SlurmReservation(NamedTuple):
     name: str
     nodes: tuple[str, ...]
     from_s: float
@@ -373,7 +375,7 @@ class _Reservation(NamedTuple):
 
 def _reservation(
     where: str, clock: SacctClock, name: str, nodes: str, start: str, end: str, flags: str
-) -> _Reservation:
+) -> _SlurmReservation:
     try:
         names = () if nodes in _NONE else expand_nodes(nodes)
         from_s, until_s = clock.read(start), clock.read(end)
@@ -384,4 +386,4 @@ def _reservation(
             f"{where}: it is from {quote(start)} to {quote(end)}; expected two times, the end "
             "after the start"
         )
-    return _Reservation(name, names, from_s, until_s, "MAINT" in flags.split(","))
+    return _SlurmReservation(name, names, from_s, until_s, "MAINT" in flags.split(","))

@@ -77,10 +77,10 @@ class SacctLog(Iterator[LoggedAllocation]):
                         f"{report.source}: cannot be read: {error.strerror}; name a file that "
                         "holds the output of sacct"
                     ) from None
-            stream = _Stream(source, report)
+            stream = _HeadedFile(source, report)
             if stream.head.startswith(GZIP):
                 # GzipFile reads its file and does nothing else with it.
-                stream = _Stream(gzip.GzipFile(fileobj=cast("IO[bytes]", stream)), report)
+                stream = _HeadedFile(gzip.GzipFile(fileobj=cast("IO[bytes]", stream)), report)
             if stream.head.startswith(_BOM):
                 stream.read(len(_BOM))
             if b"\0" in stream.head:
@@ -98,7 +98,7 @@ class SacctLog(Iterator[LoggedAllocation]):
         report.complete = True
 
 
-class _Stream:
+class _HeadedFile:
     """Bytes whose first ones are known; what goes wrong in reading them is an InputError."""
 
     def __init__(self, source: Readable, report: ReadReport) -> None:

@@ -16,7 +16,7 @@ from hetsched_core.traces.site_file import (
     ShareSettings,
     UserTable,
 )
-from hetsched_core.traces.slurm_site import SlurmSite, read_site
+from hetsched_core.traces.slurm_site import SlurmTables, read_site
 from hetsched_core.types import Cluster, Node, Window
 
 ASSOC = """\
@@ -101,7 +101,7 @@ course|n1|2027-01-03T03:00:00|2027-01-03T05:00:00|SPEC_NODES
 CLUSTER = ClusterFile(Cluster((Node("n1", "a100", 8), Node("n2", "a100", 8))))
 
 
-def read(*texts: str) -> SlurmSite:
+def read(*texts: str) -> SlurmTables:
     return read_site((f"file{at}", text) for at, text in enumerate(texts))
 
 
@@ -165,7 +165,7 @@ def test_without_a_zone_times_of_reservations_are_taken_for_utc_and_that_is_said
 
 
 def test_a_site_without_reservations_has_no_windows() -> None:
-    assert read("No reservations in the system\n") == SlurmSite()
+    assert read("No reservations in the system\n") == SlurmTables()
 
 
 def test_partitions_tell_nodes_and_tier_and_have_the_limits_of_their_qos() -> None:
