@@ -126,7 +126,7 @@ def replay(
     Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage.
     """
     if recorded is not None:
-        from hetsched_core.cli.db_repeat import repeat_recorded
+        from hetsched_core.cli.db import repeat_recorded
 
         _require_alone("recorded")
         repeat_recorded(recorded)

@@ -13,9 +13,9 @@ from hetsched_core.traces.sacct.fields import (
     NodeLists,
     Tres,
     combine_states,
-    gpu_counts,
     parse_state,
     quote,
+    tres_of,
 )
 from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
 from hetsched_core.traces.sacct.report import Flaw, ReadReport
@@ -206,33 +206,16 @@ def _tres(value: object) -> Tres:
     """Read [{"type": "gres", "name": "gpu:a100", "count": 4}, ...]; memory is in MiB."""
     if not isinstance(value, list):
         raise FieldError(Flaw.RECORD, "has no list of TRES")
-    typed: list[tuple[str, int]] = []
-    counts: dict[str, int] = {}
-    total: int | None = None
-    part = False
+    found = []
     for item in value:
         if not isinstance(item, dict):
             raise FieldError(Flaw.TRES, f"{quote(str(item))} is no object of type, name and count")
         kind, name = _text(item, "type"), _text(item, "name")
-        if kind not in ("gres", "cpu", "node", "mem"):
-            continue  # Such as energy, whose count may be -2.
-        count = _count(item, "count") or 0
-        if kind != "gres":
-            counts[kind] = count
-        elif name == "gpu":
-            total = count
-        elif name.startswith("gpu:"):
-            typed.append((name.removeprefix("gpu:"), count))
-        elif name.startswith(("shard", "mps")):
-            part = part or bool(count)
-    gpus = gpu_counts(typed, total)
-    return Tres(
-        gpus=gpus,
-        cpus=counts.get("cpu") or None,
-        nodes=counts.get("node") or None,
-        memory_mb=float(counts.get("mem", 0)) or None,
-        part_of_gpu=part and not gpus,
-    )
+        # Others, such as energy, may have a count of -2.
+        if kind in ("gres", "cpu", "node", "mem"):
+            count = _count(item, "count")
+            found.append((f"gres/{name}", count or 0) if kind == "gres" else (kind, count or None))
+    return tres_of(found)
 
 
 def _displayed_id(record: Record, job_id: int) -> str:

@@ -5,7 +5,6 @@ from collections import Counter
 from functools import cache
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
@@ -142,17 +141,6 @@ def test_elastic_jobs_accept_their_number_and_others_up_to_eight_of_one_to_sixte
     assert set(map(len, small)) == set(range(2, 9))
     assert {count for counts in small for count in counts} == set(range(1, 17))
     assert all(len(counts) == 1 for n, counts in sets if n > 16)
-
-
-def test_the_share_of_elastic_and_of_typed_jobs_is_the_one_asked_for() -> None:
-    submissions = jobs(options(elastic_share=0.25, typed_share=0.4, jobs=20_000))
-    elastic = np.mean([len(s.job.requirements) > 1 for s in submissions])
-    typed = np.mean(
-        [s.job.gpu_types is not None and len(s.job.gpu_types) == 1 for s in submissions]
-    )
-    assert elastic == pytest.approx(0.25, abs=0.02)
-    # A few run on one type only, without having asked for it.
-    assert typed == pytest.approx(0.4, abs=0.03)
 
 
 def test_jobs_ask_for_types_in_proportion_to_their_gpus_and_only_where_they_run() -> None:
