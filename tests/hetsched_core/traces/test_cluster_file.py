@@ -219,21 +219,3 @@ def test_what_is_written_reads_back_the_same(cluster: Cluster, comments: list[st
     assert read.cluster.nodes == cluster.nodes
     assert read.cluster.name == cluster.name
     assert read.node_types == rules
-
-
-WHOLE = format_cluster(
-    ClusterFile(
-        Cluster((Node("n1", "a100", 4, 64, 1024, "h1", "r"), Node("n2", "t4", 1))),
-        NodeTypes.of({"dgx*": "v100"}),
-    )
-)
-
-
-@given(st.integers(0, len(WHOLE)), st.integers(0, 30), st.text(max_size=12))
-def test_a_damaged_file_is_read_or_refused_and_nothing_else(at: int, lost: int, put: str) -> None:
-    refused = "cluster.toml"
-    try:
-        assert parse_cluster(WHOLE[:at] + put + WHOLE[at + lost :]).cluster.gpus > 0
-    except InputError as error:
-        refused = str(error)
-    assert refused.startswith("cluster.toml")

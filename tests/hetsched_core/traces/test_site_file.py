@@ -153,14 +153,3 @@ def test_what_is_written_reads_back_the_same(site: SiteTables) -> None:
     cluster = Cluster((Node("n1", "a100", 8),))
     file = ClusterFile(cluster, partitions={"gpu": frozenset({"n1"})}, site=site)
     assert parse_cluster(format_cluster(file)).site == site
-
-
-@given(st.integers(0, len(SITE)), st.integers(0, 30), st.text(max_size=12))
-def test_a_damaged_file_is_read_or_refused_and_nothing_else(at: int, lost: int, put: str) -> None:
-    refused = "c.toml: "
-    try:
-        file = parse_cluster(HEAD + SITE[:at] + put + SITE[at + lost :], "c.toml")
-        assert parse_cluster(format_cluster(file)).site == file.site
-    except InputError as error:
-        refused = str(error)
-    assert refused.startswith("c.toml: ")

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.slurm_nodes import SlurmNodeRecord, read_scontrol, read_sinfo
@@ -135,15 +133,3 @@ def test_output_that_cannot_be_read_is_refused_with_its_line(
         read(text, "nodes.txt")
     assert str(caught.value).startswith("nodes.txt")
     assert expected in str(caught.value)
-
-
-@given(st.integers(0, len(FULL)), st.integers(0, 60), st.text(max_size=12))
-def test_damaged_output_is_read_or_refused_and_nothing_else(at: int, lost: int, put: str) -> None:
-    damaged = FULL[:at] + put + FULL[at + lost :]
-    for read in (read_scontrol, read_sinfo):
-        refused = "nodes.txt"
-        try:
-            assert read(damaged, "nodes.txt")
-        except InputError as error:
-            refused = str(error)
-        assert refused.startswith("nodes.txt")

@@ -3,9 +3,7 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, parse_cluster
@@ -233,19 +231,3 @@ def test_output_that_cannot_be_read_is_refused_with_its_line(
         read(text)
     assert str(caught.value).startswith("file0")
     assert not [part for part in expected if part not in str(caught.value)], caught.value
-
-
-@pytest.mark.parametrize("text", [ASSOC, QOS, SSHARE, PARTITIONS, RESERVATIONS])
-@given(at=st.integers(0, 900), lost=st.integers(0, 60), put=st.text(max_size=12))
-def test_damaged_output_is_read_or_refused_and_nothing_else(
-    text: str, at: int, lost: int, put: str
-) -> None:
-    at %= len(text)
-    refused = "file0"
-    try:
-        file = read(text[:at] + put + text[at + lost :]).added_to(CLUSTER)
-        again = parse_cluster(format_cluster(file))
-        assert (again.site, again.windows) == (file.site, file.windows)
-    except InputError as error:
-        refused = str(error)
-    assert refused.startswith("file0")
