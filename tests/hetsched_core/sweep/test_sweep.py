@@ -72,6 +72,7 @@ def test_every_run_is_a_row_and_the_page_has_means_over_the_seeds(tmp_path: Path
     mean = estimate([float(str(v)) for v in rows["restarts"][1::2]])
     assert mean is not None
     assert f"{mean.mean:.0f}" in page
+    assert '<span class="unit">± ' in page
     assert "<script" not in page
     assert "http" not in page
 
