@@ -21,7 +21,8 @@ from hetsched_core.policy import make_policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.gavel import read_measured
 from hetsched_core.traces.load import ReplayInputs
-from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
+from hetsched_core.traces.synthetic.jobs import SyntheticWorkload
+from hetsched_core.traces.synthetic.options import SyntheticOptions
 from hetsched_core.types import Cluster, Speeds, Submission
 
 Floats = NDArray[np.float64]
@@ -100,9 +101,7 @@ def drawn_jobs(folder: Path, trace: str, seed: int) -> tuple[list[Submission], R
     file = folder / "throughputs/gavel_simulation_throughputs.json.gz"
     measured = read_measured(file, loaded.cluster.gpu_types)
     models = [model for model in measured.models if model.name.startswith(MODELS)]
-    options = SyntheticOptions(
-        trace=TRACES[trace], jobs=10 * JOBS, load=1.0, typed_share=0.0, seed=seed
-    )
+    options = SyntheticOptions(like=trace, jobs=10 * JOBS, load=1.0, typed_share=0.0, seed=seed)
     drawn = SyntheticWorkload.of(options, loaded.cluster, models, measured.tables)
     speeds = Speeds(loaded.cluster, measured.tables)
 

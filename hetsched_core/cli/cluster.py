@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetsched_core.cli.inputs import site_option, text_of, zone_option
+from hetsched_core.cli.inputs import log_options, sacct_options, site_option, text_of
 from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def cluster() -> None:
 @click.option("--scontrol", type=_FILE, help="Output of: scontrol show nodes.")
 @click.option("--sinfo", type=_FILE, help="Output of: sinfo -N -o '%N %G %c %m'.")
 @site_option
-@zone_option
+@log_options
 @click.option(
     "--node-type",
     "node_types",
@@ -42,18 +42,14 @@ def cluster() -> None:
     "given several times, the first match counts.",
 )
 @click.option("--name", default="cluster", show_default=True, help="Name of the cluster.")
-@click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header.")
-@click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log.")
 def infer(
     logs: tuple[Path, ...],
     scontrol: Path | None,
     sinfo: Path | None,
     site: tuple[Path, ...],
-    tz: str | None,
     node_types: tuple[str, ...],
     name: str,
-    sacct_fields: str | None,
-    sacct_delimiter: str | None,
+    **of_logs: str | None,
 ) -> None:
     """Print a cluster.toml made of one source or several.
 
@@ -66,17 +62,13 @@ def infer(
 
     from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
     from hetsched_core.traces.infer_cluster import infer_cluster
-    from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone, read_sacct
+    from hetsched_core.traces.sacct import read_sacct
     from hetsched_core.traces.slurm_nodes import read_scontrol, read_sinfo
     from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
         rules = _rules(node_types)
-        options = SacctOptions(
-            zone=None if tz is None else parse_zone(tz),
-            fields=parse_fields(sacct_fields) if sacct_fields else None,
-            delimiter=sacct_delimiter,
-        )
+    options = sacct_options(**of_logs)
     said = read_site(((str(path), text_of(path)) for path in site), options.zone)
     read = [read_sacct(log, options) for log in logs]
     inferred = infer_cluster(
@@ -110,7 +102,7 @@ def generate(gpus: int, types: str, gpus_per_node: int, name: str) -> None:
     CPUs and memory are not counted on its nodes.
     """
     from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
-    from hetsched_core.traces.synthetic import synthetic_cluster
+    from hetsched_core.traces.synthetic.cluster import synthetic_cluster
 
     names = [part.strip() for part in types.split(",") if part.strip()]
     made = synthetic_cluster(gpus, names, gpus_per_node, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,13 +13,20 @@ from hetsched_core.cli.options import require_file, usage_errors
 if TYPE_CHECKING:
     from hetsched_core.traces.cluster_file import ClusterFile
     from hetsched_core.traces.load import LoadOptions
+    from hetsched_core.traces.sacct import SacctOptions
 
 FILE = click.Path(path_type=Path, readable=False)
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
-zone_option = click.option(
-    "--tz", metavar="ZONE", help="Time zone of times in logs and reservations, such as Europe/Oslo."
+_LOG_OPTIONS = (
+    click.option(
+        "--tz",
+        metavar="ZONE",
+        help="Time zone of times in logs and reservations, such as Europe/Oslo.",
+    ),
+    click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header."),
+    click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log."),
 )
 
 _OPTIONS = (
@@ -48,9 +55,7 @@ _OPTIONS = (
         show_default=True,
         help="Seed of everything that is drawn.",
     ),
-    zone_option,
-    click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header."),
-    click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log."),
+    *_LOG_OPTIONS,
 )
 
 
@@ -82,9 +87,36 @@ def text_of(path: Path) -> str:
 
 def workload_options(command: _Command) -> _Command:
     """Add the options; their values are for `read_options`."""
-    for option in reversed(_OPTIONS):
+    return _with(_OPTIONS, command)
+
+
+def log_options(command: _Command) -> _Command:
+    """Add those of accounting logs alone; their values are for `sacct_options`."""
+    return _with(_LOG_OPTIONS, command)
+
+
+def _with(options: Sequence[Callable[[_Command], _Command]], command: _Command) -> _Command:
+    for option in reversed(options):
         command = option(command)
     return command
+
+
+def sacct_options(
+    tz: str | None, sacct_fields: str | None, sacct_delimiter: str | None
+) -> SacctOptions:
+    """Return what the values of the options of logs mean.
+
+    Raises:
+        click.UsageError: The value of an option cannot be used.
+    """
+    from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
+
+    with usage_errors():
+        return SacctOptions(
+            fields=parse_fields(sacct_fields) if sacct_fields else None,
+            delimiter=sacct_delimiter,
+            zone=parse_zone(tz) if tz is not None else None,
+        )
 
 
 def read_options(
@@ -94,9 +126,7 @@ def read_options(
     throughputs: Path | None,
     elastic: bool,
     seed: int,
-    tz: str | None,
-    sacct_fields: str | None,
-    sacct_delimiter: str | None,
+    **of_logs: str | None,
 ) -> tuple[ClusterFile | None, LoadOptions]:
     """Return what the values of the options mean: arguments of `load_workload`.
 
@@ -105,17 +135,11 @@ def read_options(
     """
     from hetsched_core.traces.cluster_file import read_cluster
     from hetsched_core.traces.load import LoadOptions
-    from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 
     require_file("--cluster", cluster, "cluster.md")
     require_file("--rules", rules, "rules.md")
     require_file("--throughputs", throughputs, "gavel.md")
-    with usage_errors():
-        sacct = SacctOptions(
-            fields=parse_fields(sacct_fields) if sacct_fields else None,
-            delimiter=sacct_delimiter,
-            zone=parse_zone(tz) if tz is not None else None,
-        )
+    sacct = sacct_options(**of_logs)
     return (
         read_cluster(cluster) if cluster else None,
         LoadOptions(rules=rules, throughputs=throughputs, seed=seed, elastic=elastic, sacct=sacct),

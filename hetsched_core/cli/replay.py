@@ -126,7 +126,7 @@ def replay(
     Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage.
     """
     if recorded is not None:
-        from hetsched_core.cli.db_repeat import repeat_recorded
+        from hetsched_core.cli.db import repeat_recorded
 
         _require_alone("recorded")
         repeat_recorded(recorded)
@@ -315,15 +315,17 @@ def _refuse_lost_seeds(
 
 def _tell_input(loaded: ReplayInputs) -> None:
     """Say on standard error what was read and what was assumed."""
+    from hetsched_core.traces.sacct import Doubt
     from hetsched_core.traces.sacct.report import counted
 
     for report in loaded.reports:
         click.echo(str(report), err=True)
-        for doubt in report.doubts:
-            lines = ", ".join(map(str, doubt.first_lines))
-            first = "the first: " if doubt.count > len(doubt.first_lines) else "number "
-            found = counted(doubt.count, report.form)
-            click.echo(f"  in doubt: {found}: {doubt.doubt} ({first}{lines})", err=True)
+        for doubt in filter(report.doubts.get, Doubt):
+            seen = report.doubts[doubt]
+            lines = ", ".join(map(str, seen.first))
+            first = "the first: " if seen.count > len(seen.first) else "number "
+            found = counted(seen.count, report.form)
+            click.echo(f"  in doubt: {found}: {doubt} ({first}{lines})", err=True)
     gpus = ", ".join(f"{count} {kind}" for kind, count in loaded.cluster.gpus_by_type().items())
     click.echo(
         f"{len(loaded.workload.submissions)} jobs on {loaded.cluster.name}: "

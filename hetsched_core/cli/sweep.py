@@ -118,25 +118,21 @@ def _check(wanted: Sweep) -> None:
     from hetsched_core.cli.replay import replay
     from hetsched_core.errors import InputError
     from hetsched_core.policy import make_policy
+    from hetsched_core.values.text import to_text
 
     for workload in wanted.workloads:
         _check_generated(workload)
     for contender in wanted.contenders:
-        parameters = {key: _text(value) for key, value in contender.parameters.items()}
+        parameters = {key: to_text(value) for key, value in contender.parameters.items()}
         make_policy(contender.policy, parameters)
-    takes = {
-        option.lstrip("-").replace("-", "_"): parameter
-        for parameter in replay.params
-        for option in parameter.opts
-        if option.startswith("--")
-    }
+    takes = _options_of(replay)
     context = click.Context(replay)
     where = [("options", given) for given in wanted.options]
     where += [(f"workload {each.name!r}", each.options) for each in wanted.workloads]
     for place, given in where:
         for key, value in given.items():
             try:
-                takes[key].type_cast_value(context, _text(value))
+                takes[key].type_cast_value(context, to_text(value))
             except click.BadParameter as error:
                 raise InputError(f"{place}: {key} = {value!r}: {error.message}") from None
 
@@ -205,29 +201,22 @@ def replay_options() -> set[str]:
     """Return the options of `hetsched replay` that a sweep may give, with underscores."""
     from hetsched_core.cli.replay import replay
 
-    return {
-        option.lstrip("-").replace("-", "_")
-        for parameter in replay.params
-        if parameter.name not in (*_NOT_VARIED, "seed", "seeds")
-        for option in parameter.opts
-        if option.startswith("--")
-    }
+    return set(_options_of(replay, *_NOT_VARIED, "seed", "seeds"))
 
 
 def generate_options() -> set[str]:
     """Return the options of `hetsched workload generate` that a sweep may give."""
     from hetsched_core.cli.workload import generate
 
+    return set(_options_of(generate, "out", "cluster_file", "seed"))
+
+
+def _options_of(command: click.Command, *without: str) -> dict[str, click.Parameter]:
+    """Return the options of a command but those of some parameters, with underscores."""
     return {
-        option.lstrip("-").replace("-", "_")
-        for parameter in generate.params
-        if parameter.name not in ("out", "cluster_file", "seed")
+        option.lstrip("-").replace("-", "_"): parameter
+        for parameter in command.params
+        if parameter.name not in without
         for option in parameter.opts
         if option.startswith("--")
     }
-
-
-def _text(value: object) -> str:
-    from hetsched_core.values.text import to_text
-
-    return to_text(value)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
 from hetsched_core.cli.options import require_file, usage_errors
+from hetsched_core.traces.synthetic.options import SyntheticOptions
+from hetsched_core.values.settings import settings_declared
+from hetsched_core.values.text import kind_of
 
 if TYPE_CHECKING:
     from hetsched_core.traces.load import Inputs
     from hetsched_core.traces.summary import WorkloadShare
-    from hetsched_core.traces.synthetic import SyntheticWorkload
+    from hetsched_core.traces.synthetic.jobs import SyntheticWorkload
     from hetsched_core.types import SpeedTable
+
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 @click.group()
@@ -51,32 +57,26 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     click.echo(f"{len(inputs.workload.submissions)} jobs written to {out}", err=to_stdout)
 
 
+def _synthetic_options(command: _Command) -> _Command:
+    """Add an option for each of `SyntheticOptions`."""
+    for known in reversed(settings_declared(SyntheticOptions)):
+        kind, optional = kind_of(known.hint)
+        command = click.option(
+            f"--{known.name.replace('_', '-')}",
+            type=kind,
+            default=None if optional else kind(known.default),
+            show_default=not optional,
+            help=f"{known.doc}.",
+        )(command)
+    return command
+
+
 @workload.command()
 @click.argument("out", type=FILE)
 @click.option(
     "--cluster", "cluster_file", type=FILE, required=True, help="cluster.toml of the nodes."
 )
-@click.option("--jobs", default=10_000, show_default=True, help="Number of jobs.")
-@click.option(
-    "--like",
-    "trace",
-    metavar="NAME",
-    default="philly",
-    show_default=True,
-    help="Trace that it is like: philly, helios or supercloud.",
-)
-@click.option(
-    "--time-scale",
-    default=1.0,
-    show_default=True,
-    help="Run times relative to those of the trace.",
-)
-@click.option(
-    "--load",
-    type=float,
-    help="Work over what the cluster can do while jobs arrive; as many jobs an hour as in the "
-    "trace where it is not given.",
-)
+@_synthetic_options
 @click.option(
     "--models",
     metavar="SET",
@@ -85,41 +85,9 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
 @click.option(
     "--throughputs", type=FILE, help="Gavel's JSON of measured speeds: jobs run its models."
 )
-@click.option(
-    "--arrival-cv",
-    type=float,
-    help="Variation of the time between two arrivals, 1 at random; the trace's if not given.",
-)
-@click.option(
-    "--day-night",
-    default=3.0,
-    show_default=True,
-    help="How many times as busy the busiest hour is as the quietest.",
-)
-@click.option(
-    "--elastic-share",
-    default=0.0,
-    show_default=True,
-    help="Share of jobs that accept several numbers of GPUs.",
-)
-@click.option(
-    "--max-requirements", default=8, show_default=True, help="How many numbers these accept."
-)
-@click.option(
-    "--largest-requirement", default=16, show_default=True, help="The largest of the numbers."
-)
-@click.option(
-    "--typed-share",
-    default=0.3,
-    show_default=True,
-    help="Share of jobs that ask for one GPU type.",
-)
-@click.option("--users", default=100, show_default=True, help="Number of users.")
-@click.option("--seed", default=0, show_default=True, help="Another seed, other jobs.")
 def generate(
     out: Path,
     cluster_file: Path,
-    trace: str,
     models: str | None,
     throughputs: Path | None,
     **options: Any,
@@ -133,7 +101,7 @@ def generate(
     from hetsched_core.traces.workload_file import head_lines, submission_line
 
     _check_out(out)
-    drawn, own, assumptions = to_draw(cluster_file, trace, models, throughputs, **options)
+    drawn, own, assumptions = to_draw(cluster_file, models, throughputs, **options)
     lines = chain(head_lines(assumptions, own), map(submission_line, drawn.submissions()))
     _write(lines, out)
     to_stdout = str(out) == "-"
@@ -144,7 +112,7 @@ def generate(
 
 
 def to_draw(
-    cluster_file: Path, trace: str, models: str | None, throughputs: Path | None, **options: Any
+    cluster_file: Path, models: str | None, throughputs: Path | None, **options: Any
 ) -> tuple[SyntheticWorkload, Mapping[str, SpeedTable], tuple[str, ...]]:
     """Return what `generate` draws under its options, tables of its own and what is assumed.
 
@@ -156,16 +124,16 @@ def to_draw(
     from hetsched_core.throughput import ProfileSet, assumed_of, builtin_tables, profile_set
     from hetsched_core.traces.cluster_file import read_cluster
     from hetsched_core.traces.gavel import read_measured
-    from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
+    from hetsched_core.traces.synthetic.jobs import SyntheticWorkload
+    from hetsched_core.traces.synthetic.statistics import statistics_like
 
     if models and throughputs:
         raise click.UsageError("give --models or --throughputs, which has models of its own")
     with usage_errors():
-        if trace not in TRACES:
-            raise unknown("trace", trace, TRACES)
         if models and models not in list(ProfileSet):
             raise unknown("set of models", models, ProfileSet)
-        chosen = SyntheticOptions(trace=TRACES[trace], **options)
+        chosen = SyntheticOptions(**options)
+        statistics_like(chosen.like)
     require_file("--cluster", cluster_file, "cluster.md")
     require_file("--throughputs", throughputs, "gavel.md")
     cluster = read_cluster(cluster_file).cluster

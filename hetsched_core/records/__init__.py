@@ -1,1 +1,1 @@
-"""What is written down and read again: run logs, decisions, spool files."""
+"""What is written down: run logs, decisions to be asked again, what jobs tell."""

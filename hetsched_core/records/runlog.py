@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,27 +119,22 @@ class PlanRecord:
     waiting: int
 
 
-class PlanRecords(Sequence[PlanRecord]):
+@dataclass(slots=True)
+class PlanRecords:
     """Plan records as columns: there are more of them than of jobs, and few are looked at alone."""
 
-    def __init__(self, records: Iterable[PlanRecord] = ()) -> None:
-        """Begin with these."""
-        self._at_s, self._plan_s = array("d"), array("d")
-        self._placed, self._waiting = array("q"), array("q")
-        self._triggers = array("B")
-        for record in records:
-            self.append(record)
-
-    def append(self, record: PlanRecord) -> None:
-        """Add a record."""
-        self.add(record.at_s, record.triggers, record.plan_s, record.placed, record.waiting)
+    _at_s: array[float] = field(default_factory=lambda: array("d"))
+    _triggers: list[frozenset[Trigger]] = field(default_factory=list)
+    _plan_s: array[float] = field(default_factory=lambda: array("d"))
+    _placed: array[int] = field(default_factory=lambda: array("q"))
+    _waiting: array[int] = field(default_factory=lambda: array("q"))
 
     def add(
         self, at_s: float, triggers: frozenset[Trigger], plan_s: float, placed: int, waiting: int
     ) -> None:
-        """Add the record of these fields, without making it first."""
+        """Add the record of these fields, without making it."""
         self._at_s.append(at_s)
-        self._triggers.append(_number_of(triggers))
+        self._triggers.append(_same(triggers))
         self._plan_s.append(plan_s)
         self._placed.append(placed)
         self._waiting.append(waiting)
@@ -154,40 +148,16 @@ class PlanRecords(Sequence[PlanRecord]):
         """Return the number of records."""
         return len(self._at_s)
 
-    @overload
-    def __getitem__(self, at: int) -> PlanRecord: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[PlanRecord]: ...
-
-    def __getitem__(self, at: int | slice) -> PlanRecord | Sequence[PlanRecord]:
-        """Return the records at these places."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(len(self))[at]]
-        return PlanRecord(
-            self._at_s[at],
-            _triggers_of(self._triggers[at]),
-            self._plan_s[at],
-            self._placed[at],
-            self._waiting[at],
-        )
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the other holds equal records in the same order."""
-        return isinstance(other, PlanRecords) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
+    def __iter__(self) -> Iterator[PlanRecord]:
+        """Yield the records in order."""
+        columns = (self._at_s, self._triggers, self._plan_s, self._placed, self._waiting)
+        return map(PlanRecord, *columns)
 
 
 @lru_cache
-def _number_of(triggers: frozenset[Trigger]) -> int:
-    """Return a number below 2 ** len(Trigger) that stands for a set of triggers."""
-    return sum(1 << at for at, trigger in enumerate(Trigger) if trigger in triggers)
-
-
-@lru_cache
-def _triggers_of(number: int) -> frozenset[Trigger]:
-    return frozenset(trigger for at, trigger in enumerate(Trigger) if number >> at & 1)
+def _same(triggers: frozenset[Trigger]) -> frozenset[Trigger]:
+    """Return one object for all sets that are equal: there are few, and millions of plans."""
+    return triggers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 from hetsched_core.types.requirement import MAX_GPU_COUNT
 from hetsched_core.values.json import refuse_constant
@@ -61,29 +61,13 @@ class _LineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number from `low` to `high`."""
-
-    low: int
-    high: int
-
-    def read(self, key: str, value: object) -> int:
-        """Return the value if it passes."""
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _LineError(Reject.WRONG_KIND, f"{key} {_short(value)} is not a whole number")
-        if not self.low <= value <= self.high:
-            raise _out_of_range(key, value, self.low, self.high)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class Number:
     """A number from `low` to `high`."""
 
     low: float
     high: float
 
-    def read(self, key: str, value: object) -> float:
+    def read(self, key: str, value: object) -> Any:
         """Return the value if it passes."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _LineError(Reject.WRONG_KIND, f"{key} {_short(value)} is not a number")
@@ -92,12 +76,23 @@ class Number:
         return float(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Whole(Number):
+    """A whole number from `low` to `high`."""
+
+    __slots__ = ()
+
+    def read(self, key: str, value: object) -> int:
+        """Return the value if it passes."""
+        if isinstance(value, float):
+            raise _LineError(Reject.WRONG_KIND, f"{key} {_short(value)} is not a whole number")
+        Number.read(self, key, value)
+        return cast(int, value)
+
+
+class Series(Number):
     """A list of at most `MAX_SERIES` numbers, each from `low` to `high`."""
 
-    low: float
-    high: float
+    __slots__ = ()
 
     def read(self, key: str, value: object) -> tuple[float, ...]:
         """Return the values if all pass."""
@@ -105,8 +100,7 @@ class Series:
             raise _LineError(Reject.WRONG_KIND, f"{key} {_short(value)} is not a list")
         if len(value) > MAX_SERIES:
             raise _LineError(Reject.OUT_OF_RANGE, f"{key} holds {len(value)} > {MAX_SERIES} values")
-        number = Number(self.low, self.high)
-        return tuple(number.read(key, item) for item in value)
+        return tuple(Number.read(self, key, item) for item in value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +227,7 @@ LINE_TYPES: dict[str, type[SpoolLine]] = {
 }
 
 
-def checks(line_type: type[SpoolLine]) -> dict[str, Whole | Number | Series | Text]:
+def checks(line_type: type[SpoolLine]) -> dict[str, Number | Text]:
     """Return the keys of a type of line, in order, and what each value must pass."""
     hints = get_type_hints(line_type, include_extras=True)
     return {key: hint.__metadata__[0] for key, hint in hints.items()}

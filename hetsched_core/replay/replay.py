@@ -225,7 +225,7 @@ def result_of(
     """
     rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
     for report in loaded.reports:
-        rejected.update({str(flaw.flaw): flaw.count for flaw in report.flaws})
+        rejected.update({str(flaw): seen.count for flaw, seen in report.flaws.items()})
         rejected.update({"no GPU": report.no_gpu, "never started": report.never_started})
     return Result(
         ResultInput(

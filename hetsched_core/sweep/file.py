@@ -13,7 +13,7 @@ from hetsched_core.errors import InputError, unknown
 SCHEMA = "hetsched-sweep/1"
 
 Value = bool | int | float | str
-Given = Mapping[str, Value]
+OptionValues = Mapping[str, Value]
 
 PATHS = ("cluster", "rules", "throughputs")
 """Options that name a file, relative to the sweep file."""
@@ -33,8 +33,8 @@ class SweepWorkload:
 
     name: str
     logs: tuple[Path, ...]
-    generated: Given
-    options: Given
+    generated: OptionValues
+    options: OptionValues
     seeds: tuple[int, ...]
 
 
@@ -43,8 +43,8 @@ class Contender:
     """A policy with one choice of parameters; `varied` are those that the sweep varies."""
 
     policy: str
-    parameters: Given
-    varied: Given
+    parameters: OptionValues
+    varied: OptionValues
 
     @property
     def label(self) -> str:
@@ -62,11 +62,11 @@ class Sweep:
 
     workloads: tuple[SweepWorkload, ...]
     contenders: tuple[Contender, ...]
-    options: tuple[Given, ...] = field(default=({},))
+    options: tuple[OptionValues, ...] = field(default=({},))
     varied: tuple[str, ...] = ()
 
 
-def _label(name: str, varied: Given) -> str:
+def _label(name: str, varied: OptionValues) -> str:
     return " ".join((name, *(f"{key}={value}" for key, value in varied.items())))
 
 
@@ -180,7 +180,7 @@ def _contenders(table: Mapping[str, object]) -> list[Contender]:
     ]
 
 
-def _choices(where: str, table: Mapping[str, object]) -> list[Given]:
+def _choices(where: str, table: Mapping[str, object]) -> list[OptionValues]:
     """Return all choices of one value for each key, where a list stands for its items."""
     columns = [
         [(key, item) for item in (value if isinstance(value, list) else [value])]
@@ -195,7 +195,7 @@ def _choices(where: str, table: Mapping[str, object]) -> list[Given]:
     ]
 
 
-def _fixed(where: str, table: Mapping[str, object], folder: Path) -> Given:
+def _fixed(where: str, table: Mapping[str, object], folder: Path) -> OptionValues:
     found = {key: _value(f"{where}: {key}", value) for key, value in table.items()}
     for key in PATHS:
         if key in found:

@@ -15,7 +15,7 @@ from hetsched_core.records.files import replacing
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.result import read_result
 from hetsched_core.report.rows import Row, rows
-from hetsched_core.sweep.file import Given
+from hetsched_core.sweep.file import OptionValues
 from hetsched_core.sweep.runs import SweepRun
 
 Scalar = str | int | float | None
@@ -34,8 +34,24 @@ class SweepGroup:
     """Contenders on one workload under one choice of options; for each seed all their measures."""
 
     workload: str
-    options: Given
+    options: OptionValues
     seeds: tuple[Mapping[str, Measures], ...]
+
+    @property
+    def title(self) -> str:
+        """The workload, and what is varied of the options."""
+        varied = (f"{name} = {value}" for name, value in self.options.items())
+        return ", ".join((self.workload, *varied))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The contenders."""
+        return tuple(self.seeds[0])
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Measures with means and intervals over the seeds."""
+        return rows(self.seeds)
 
 
 def read_done(run: SweepRun) -> SweepResult | None:
@@ -56,7 +72,7 @@ def groups(results: Iterable[SweepResult], varied: Sequence[str]) -> tuple[Sweep
         varied: the options that differ between runs.
     """
     found: dict[tuple[str, str], dict[int, dict[str, Measures]]] = {}
-    options: dict[tuple[str, str], Given] = {}
+    options: dict[tuple[str, str], OptionValues] = {}
     for result in results:
         run = result.run
         chosen = {name: run.options[name] for name in varied}
@@ -106,14 +122,6 @@ def write_parquet(results: Sequence[SweepResult], path: Path) -> None:
     write_columns(table(results), path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    title: str
-    seeds: int
-    labels: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
 def write_page(name: str, groups: Sequence[SweepGroup], runs: int, done: int, path: Path) -> None:
     """Write the page; it appears once it is complete.
 
@@ -138,21 +146,13 @@ def write_page(name: str, groups: Sequence[SweepGroup], runs: int, done: int, pa
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    parts = [_part(group) for group in groups]
     text = environment.get_template("sweep.html").render(
         name=name,
-        parts=parts,
-        labels=list(dict.fromkeys(label for part in parts for label in part.labels)),
+        groups=groups,
+        labels=list(dict.fromkeys(label for group in groups for label in group.labels)),
         runs=runs,
         done=done,
         confidence=f"{CONFIDENCE:.0%}",
     )
     with replacing(path) as file:
         file.write(text)
-
-
-def _part(group: SweepGroup) -> _Part:
-    title = ", ".join(
-        (group.workload, *(f"{name} = {value}" for name, value in group.options.items()))
-    )
-    return _Part(title, len(group.seeds), tuple(group.seeds[0]), rows(group.seeds))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hetsched_core.sweep.file import PATHS, Contender, Given, Sweep, SweepWorkload, Value
+from hetsched_core.sweep.file import PATHS, Contender, OptionValues, Sweep, SweepWorkload, Value
+from hetsched_core.values.text import to_text
 
 _NAME = 16
 """Characters of a digest that name a run."""
@@ -21,7 +22,7 @@ class SweepRun:
 
     workload: SweepWorkload
     contender: Contender
-    options: Given
+    options: OptionValues
     seed: int
     folder: Path
 
@@ -72,7 +73,7 @@ class SweepRun:
         return [
             *logs,
             f"--policy={policy}",
-            *(f"--set={policy}.{k}={_text(v)}" for k, v in self.contender.parameters.items()),
+            *(f"--set={policy}.{k}={to_text(v)}" for k, v in self.contender.parameters.items()),
             *_arguments({**self.options, **self.workload.options, "seed": self.seed}),
             f"--json={self.result}",
         ]
@@ -93,7 +94,7 @@ def runs_of(sweep: Sweep, folder: Path) -> Iterator[SweepRun]:
                     yield SweepRun(workload, contender, options, seed, folder)
 
 
-def _arguments(given: Given) -> list[str]:
+def _arguments(given: OptionValues) -> list[str]:
     """Write options as a command line has them; a flag that is false is left out."""
     found = []
     for key, value in given.items():
@@ -101,12 +102,8 @@ def _arguments(given: Given) -> list[str]:
         if value is True:
             found.append(option)
         elif value is not False:
-            found.append(f"{option}={_text(value)}")
+            found.append(f"{option}={to_text(value)}")
     return found
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _short(given: object) -> str:

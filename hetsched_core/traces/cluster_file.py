@@ -221,16 +221,13 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
 
 def _known_names(where: str, given: Iterable[str], cluster: Cluster) -> frozenset[str]:
     """Return the nodes that a table names, by their names or by those of their hosts."""
-    hosts = {node.host for node in cluster}
     names: set[str] = set()
     for name in given:
-        if name in cluster:
-            names.add(name)
-        elif name in hosts:
-            names.update(cluster.on_host(name))
-        else:
-            known = {*cluster.names, *hosts}
+        called = cluster.called(name)
+        if not called:
+            known = {*cluster.names, *(node.host for node in cluster)}
             raise UnknownNameError(f"{where}: {unknown('node', name, known)}")
+        names.update(called)
     return frozenset(names)
 
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import fold_names
@@ -52,32 +52,39 @@ def infer_cluster(
     most, left_open = gpus_in_use(used, types, rules)
 
     nodes: list[Node] = []
-    notes = _Notes()
+    noted: dict[str, list[str]] = {}
     hosts = expand_nodes(fold_names({*slurm, *most}))
     for host in hosts:
         listed = slurm.get(host, SlurmNodeRecord(host))
         in_use = most.get(host, {})
         if listed.gpus is None:
             gpus = in_use
-            notes.add(_FROM_LOG, host, bool(gpus))
-            notes.add(_LOG_ONLY, host, bool(slurm) and host not in slurm)
         else:
             gpus = {}
             for given, count in listed.gpus:
                 gpu_type = given or resolve_type(host, listed.gpus, types, rules)
                 gpus = {**gpus, gpu_type: gpus.get(gpu_type, 0) + count}
-            notes.add(_EXCEEDED, host, sum(in_use.values()) > sum(gpus.values()))
-        notes.add(_NO_GPUS, host, not gpus)
-        notes.add(_UNKNOWN, host, UNKNOWN_TYPE in gpus)
-        notes.add(_SEVERAL, host, len(gpus) > 1)
-        notes.add(_SIZELESS, host, bool(gpus) and not (listed.cpus and listed.memory_mb))
+        told = listed.gpus is not None
+        for note, applies in (
+            (_FROM_LOG, not told and gpus),
+            (_LOG_ONLY, not told and slurm and host not in slurm),
+            (_EXCEEDED, told and sum(in_use.values()) > sum(gpus.values())),
+            (_UNKNOWN, UNKNOWN_TYPE in gpus),
+            (_SEVERAL, len(gpus) > 1),
+            (_SIZELESS, gpus and not (listed.cpus and listed.memory_mb)),
+            (_NO_GPUS, not gpus),
+        ):
+            noted.setdefault(note, [])
+            if applies:
+                noted[note].append(host)
         nodes += _scheduling_nodes(listed, gpus)
     if not nodes:
         raise InputError(
             f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "
             "gres/gpu, sinfo only with %G: give --scontrol with the output of: scontrol show nodes"
         )
-    assumptions = (*notes.sentences(), *left_open)
+    said = (f"{fold_names(found)}: {note}." for note, found in noted.items() if found)
+    assumptions = (*said, *left_open)
     return InferredCluster(Cluster(tuple(nodes), name), assumptions)
 
 
@@ -115,22 +122,6 @@ _SEVERAL = "GPUs of several types: one node for each type, sharing the host's CP
 _EXCEEDED = "the log has more GPUs in use than Slurm lists; Slurm's count stands"
 _LOG_ONLY = "in the log but not in Slurm's list: perhaps gone, perhaps renamed"
 _NO_GPUS = "left out, as no source shows GPUs there"
-
-
-@dataclass(frozen=True, slots=True)
-class _Notes:
-    """What must be said, and of which hosts."""
-
-    hosts: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, note: str, host: str, applies: bool) -> None:
-        if applies:
-            self.hosts.setdefault(note, []).append(host)
-
-    def sentences(self) -> Iterator[str]:
-        for note in (_FROM_LOG, _LOG_ONLY, _EXCEEDED, _UNKNOWN, _SEVERAL, _SIZELESS, _NO_GPUS):
-            if note in self.hosts:
-                yield f"{fold_names(self.hosts[note])}: {note}."
 
 
 # What a log shows of the GPUs on each host --------------------------------------------------------
@@ -173,7 +164,7 @@ def gpus_in_use(
     These are {host: {GPU type: GPUs}}, in use at once or in one allocation. A total over several
     nodes is spread evenly.
     """
-    held: dict[tuple[str, str], list[_Held]] = defaultdict(list)
+    held: dict[tuple[str, str], list[_Use]] = defaultdict(list)
     spread = uneven = nowhere = 0
     open_ended: set[str] = set()
     ambiguous: set[str] = set()
@@ -188,7 +179,7 @@ def gpus_in_use(
                 if gpu_type == UNKNOWN_TYPE and types.get(host):
                     ambiguous.add(host)
                 elif share:
-                    held[host, gpu_type].append(_Held(share, allocation.start_s, _end(allocation)))
+                    held[host, gpu_type].append(_Use(share, allocation.start_s, _end(allocation)))
     most: dict[str, dict[str, int]] = defaultdict(dict)
     for (host, gpu_type), parts in held.items():
         most[host][gpu_type] = _most_at_once(parts)
@@ -217,7 +208,7 @@ def gpus_in_use(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Use:
     gpus: int
     since_s: float
     until_s: float
@@ -243,7 +234,7 @@ def _end(allocation: LoggedAllocation) -> float:
     return allocation.start_s if perhaps_runaway else math.inf
 
 
-def _most_at_once(parts: Iterable[_Held]) -> int:
+def _most_at_once(parts: Iterable[_Use]) -> int:
     """Return the most GPUs held at one time; what ends at a time goes before what begins then."""
     changes = []
     most = now = 0

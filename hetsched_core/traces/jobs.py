@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 
-from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, match_gpu, profile_set
+from hetsched_core.throughput import ModelProfile, SizeClass, match_gpu
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import (
@@ -159,21 +159,14 @@ class LogTypes:
 # Jobs ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """How jobs are made from a log: `seed` of the drawn models; `elastic` widens rigid jobs."""
-
-    rules: Rules = field(default_factory=Rules)
-    seed: int = 0
-    elastic: bool = False
-
-
 def jobs_from_log(
     allocations: Iterable[LoggedAllocation],
     cluster: ClusterFile,
     speeds: Speeds,
-    options: LogOptions | None = None,
-    profiles: Sequence[ModelProfile] | None = None,
+    profiles: Sequence[ModelProfile],
+    rules: Rules | None = None,
+    seed: int = 0,
+    elastic: bool = False,
 ) -> Workload:
     """Return the jobs of a log.
 
@@ -184,20 +177,20 @@ def jobs_from_log(
         allocations: Runs that held GPUs.
         cluster: Where the jobs will run; tells the types of untyped GPUs by their nodes.
         speeds: True speeds of the profiles, on the GPU types of the log as well.
-        options: Rules, seed, elasticity.
-        profiles: The models to draw from, those of `ProfileSet.LOG` by default.
+        profiles: The models to draw from.
+        rules: What the site knows of its jobs.
+        seed: Of the drawn models.
+        elastic: Whether rigid jobs are widened.
     """
-    return _Conversion(
-        cluster.cluster,
-        LogTypes(cluster),
-        speeds,
-        options or LogOptions(),
-        profile_set(ProfileSet.LOG) if profiles is None else profiles,
-    ).convert(link_runs(allocations))
+    types = LogTypes(cluster)
+    conversion = _Conversion(
+        cluster.cluster, types, speeds, profiles, rules or Rules(), seed, elastic
+    )
+    return conversion.convert(link_runs(allocations))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _RunSize:
     """What one run held: GPUs of these types, on so many nodes, for so long, suspensions apart."""
 
     gpus: int
@@ -213,8 +206,10 @@ class _Conversion:
     cluster: Cluster
     names: LogTypes
     speeds: Speeds
-    options: LogOptions
     profiles: Sequence[ModelProfile]
+    rules: Rules
+    seed: int
+    elastic: bool
     assumed: Counter[Assumption] = field(default_factory=Counter)
     # Answers that many jobs of a log share.
     usable: dict[tuple[str, _Types | None], _Types] = field(default_factory=dict)
@@ -249,7 +244,7 @@ class _Conversion:
 
     def _idle_rules(self) -> Iterator[str]:
         """Name the rules that no job followed: a pattern may be misspelt."""
-        for number, rule in enumerate(self.options.rules.rules, 1):
+        for number, rule in enumerate(self.rules.rules, 1):
             if rule not in self.followed:
                 yield (
                     f"Rule {number} ({rule.patterns}) decides nothing: no job matches it, or "
@@ -269,19 +264,19 @@ class _Conversion:
                 return RejectReason.TYPE
             if len(types) > 1:
                 assumed.add(Assumption.SEVERAL_TYPES)
-            held.append(_Held(run.gpu_count, types, _node_count(run), seconds))
+            held.append(_RunSize(run.gpu_count, types, _node_count(run), seconds))
         longest = max(range(len(held)), key=lambda at: held[at].seconds)
         main, run = held[longest], job.runs[longest]
         if not main.seconds:
             assumed.add(Assumption.NO_TIME)
             main = held[longest] = replace(main, seconds=LEAST_RUN_S)
 
-        rule = self.options.rules.find(
+        rule = self.rules.find(
             job_name=run.name, partition=run.partition, account=run.account, user=run.user
         )
         self.followed.add(rule)
         accepted = self._accepted(run, rule, assumed)
-        draw = f"{self.options.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
+        draw = f"{self.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
         profile = rule.profile or self._draw(draw, held, accepted, assumed)
         if profile is None:
             return RejectReason.TOO_LARGE
@@ -354,7 +349,7 @@ class _Conversion:
     def _draw(
         self,
         draw: str,
-        held: Sequence[_Held],
+        held: Sequence[_RunSize],
         accepted: _Types | None,
         assumed: set[Assumption],
     ) -> str | None:
@@ -382,7 +377,7 @@ class _Conversion:
             self.running[key] = [p for p in found if self._usable(p.name, accepted)] or found
         return self.running[key]
 
-    def _samples_per_s(self, profile: str, held: _Held) -> float:
+    def _samples_per_s(self, profile: str, held: _RunSize) -> float:
         return held.gpus * min(
             self.speeds.per_gpu(profile, gpu_type, held.gpus, held.nodes)
             for gpu_type in held.gpu_types
@@ -392,7 +387,7 @@ class _Conversion:
 
     def _requirements(self, gpus: int, usable: _Types, assumed: set[Assumption]) -> RequirementSet:
         """Return the logged count, or with `elastic` half and twice as many too."""
-        if not self.options.elastic:
+        if not self.elastic:
             return RequirementSet.rigid(gpus)
         by_type = self.cluster.gpus_by_type()
         most = max((by_type[gpu_type] for gpu_type in usable), default=0)
@@ -402,7 +397,7 @@ class _Conversion:
         return RequirementSet(tuple(sorted(counts)))
 
     def _per_gpu(
-        self, run: LoggedAllocation, held: _Held, usable: _Types, assumed: set[Assumption]
+        self, run: LoggedAllocation, held: _RunSize, usable: _Types, assumed: set[Assumption]
     ) -> tuple[float, float]:
         """Return CPUs and MiB per GPU, as many as let the logged shape fit on usable nodes."""
         per_gpu = []
@@ -415,7 +410,7 @@ class _Conversion:
             per_gpu.append(min(logged, most))
         return per_gpu[0], per_gpu[1]
 
-    def _room_per_gpu(self, held: _Held, usable: _Types) -> tuple[float, float]:
+    def _room_per_gpu(self, held: _RunSize, usable: _Types) -> tuple[float, float]:
         """Return the most CPUs and MiB per GPU with which this shape finds enough nodes."""
         on_one = math.ceil(held.gpus / held.nodes)
         key = usable, on_one, held.nodes
@@ -462,7 +457,7 @@ def _seconds(run: LoggedAllocation, following: LoggedAllocation | None) -> float
     return max(0.0, min(run.elapsed_s, limit, until))
 
 
-def _logged(run: LoggedAllocation, held: _Held) -> LoggedRun:
+def _logged(run: LoggedAllocation, held: _RunSize) -> LoggedRun:
     """Return when the site ran it; what has no end ends where its work is taken to end."""
     end_s = run.start_s + held.seconds if run.end_s is None else run.end_s
     return LoggedRun(run.start_s, max(end_s, run.start_s), held.gpus)

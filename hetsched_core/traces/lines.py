@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 from hetsched_core.errors import InputError
@@ -34,7 +35,7 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
         InputError: The file cannot be read, or no further; the message names the line.
     """
     number = 0
-    try:
+    with readable(source, lambda: f"line {number}"):
         text = io.TextIOWrapper(_unpacked(file), encoding="utf-8-sig", newline="\n")
         for line in text:
             if "\0" in line:
@@ -42,12 +43,19 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
             yield line.rstrip("\r\n")
             number += 1
         text.detach()
+
+
+@contextmanager
+def readable(source: str, reached: Callable[[], str]) -> Iterator[None]:
+    """Turn what goes wrong in reading a file into an InputError that says how far it got."""
+    try:
+        yield
     except UnicodeDecodeError:
-        raise InputError(f"{source}: after line {number}: not text in UTF-8") from None
+        raise InputError(f"{source}: after {reached()}: not text in UTF-8") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
-            f"{source}: the compressed file is damaged or cut off after line {number} ({error}); "
-            "copy it again"
+            f"{source}: the compressed file is damaged or cut off after {reached()} ({error}); "
+            "copy it again, or read what there is of it with zcat"
         ) from None
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None

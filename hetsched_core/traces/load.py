@@ -29,10 +29,11 @@ from hetsched_core.traces.gavel import (
     read_trace,
 )
 from hetsched_core.traces.infer_cluster import infer_cluster
-from hetsched_core.traces.jobs import LogOptions, jobs_from_log
+from hetsched_core.traces.jobs import jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
-from hetsched_core.traces.rules import Rules, read_rules
+from hetsched_core.traces.rules import read_rules
 from hetsched_core.traces.sacct import (
+    Flaw,
     LoggedAllocation,
     ReadReport,
     SacctOptions,
@@ -40,7 +41,7 @@ from hetsched_core.traces.sacct import (
     read_sacct,
 )
 from hetsched_core.traces.site_jobs import under_site
-from hetsched_core.traces.slurm_site import SlurmSite
+from hetsched_core.traces.slurm_site import SlurmTables
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
@@ -122,7 +123,7 @@ def load_workload(
     paths: Sequence[Path],
     cluster: ClusterFile | None = None,
     options: LoadOptions | None = None,
-    site: SlurmSite | None = None,
+    site: SlurmTables | None = None,
 ) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 
@@ -215,9 +216,10 @@ def _read(
     if not inputs.workload.submissions:
         why = [f"{n} rejected: {reason}" for reason, n in inputs.workload.rejections()]
         flaws = [
-            f"{flaw.count} unusable: {flaw.flaw}, the first: {flaw.first[0]}"
+            f"{report.flaws[flaw].count} unusable: {flaw}, the first: {report.flaws[flaw].first[0]}"
             for report in inputs.reports
-            for flaw in report.flaws
+            for flaw in Flaw
+            if flaw in report.flaws
         ]
         seen = "; ".join([*map(str, inputs.reports), *flaws, *why])
         raise InputError(f"no GPU job in {_names(paths)}" + (f" ({seen})" if seen else ""))
@@ -319,13 +321,15 @@ def _log_workload(
         most = max([nodes.gpus, *(run.gpu_count for run in allocations)])
         tables, models = builtin_tables(types, most), profile_set(ProfileSet.LOG)
         assumed = assumed_of(types)
-    rules = read_rules(options.rules, tables) if options.rules else Rules()
+    rules = read_rules(options.rules, tables) if options.rules else None
     workload = jobs_from_log(
         allocations,
         cluster,
         Speeds(nodes, tables),
-        LogOptions(rules, options.seed, options.elastic),
         models,
+        rules,
+        options.seed,
+        options.elastic,
     )
     used = {submission.job.profile for submission in workload.submissions}
     return replace(

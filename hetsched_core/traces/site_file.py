@@ -59,7 +59,7 @@ _Most = Annotated[int | None, count(0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class UserLimits:
     """What jobs may hold at a time: all together, and those of each user; None for any number."""
 
     max_gpus: _Most = None
@@ -69,7 +69,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountLimits(Limits):
+class AccountLimits(UserLimits):
     """The same, and what those of each account may hold."""
 
     max_gpus_per_account: _Most = None
@@ -107,7 +107,7 @@ _Users = Annotated[Mapping[str, UserTable], Form("a table of lines such as alice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountTable(Limits):
+class AccountTable(UserLimits):
     """An account: its limits hold for the jobs of accounts in it, too."""
 
     name: _Name

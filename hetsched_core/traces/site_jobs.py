@@ -38,24 +38,26 @@ def under_site(workload: Workload, file: ClusterFile) -> tuple[Workload, SiteSet
     """
     if file.site == SiteTables() and not any(each.job.tier for each in workload.submissions):
         return workload, None
-    rules = _Rules(file.site)
-    words = [rules.word_on(submission.job) for submission in workload.submissions]
-    pairs = list(zip(workload.submissions, words, strict=True))
-    ranks = {rank: at for at, rank in enumerate(sorted({_rank(word, s.job) for s, word in pairs}))}
+    rules = _SiteLookup(file.site)
+    found_terms = [rules.terms_of(submission.job) for submission in workload.submissions]
+    pairs = list(zip(workload.submissions, found_terms, strict=True))
+    ranks = {
+        rank: at for at, rank in enumerate(sorted({_rank(terms, s.job) for s, terms in pairs}))
+    }
     tables = file.site
     if tables.shares is None and not tables.accounts and not rules.limits and len(ranks) < 2:
         return workload, None
     submissions, rejected = [], list(workload.rejected)
-    for submission, word in pairs:
+    for submission, terms in pairs:
         job = submission.job
-        if scope := rules.never(job, word):
+        if scope := rules.never(job, terms):
             rejected.append(RejectedJob(job.id, f"{scope} has a limit below what it asks for"))
             continue
         job = replace(
             job,
-            tier=ranks[_rank(word, job)],
-            limits=word.limits,
-            gives_way=job.gives_way or word.gives_way,
+            tier=ranks[_rank(terms, job)],
+            limits=terms.limits,
+            gives_way=job.gives_way or terms.gives_way,
         )
         submissions.append(replace(submission, job=job))
     found = replace(
@@ -71,11 +73,11 @@ def under_site(workload: Workload, file: ClusterFile) -> tuple[Workload, SiteSet
     return found, SiteSettings(tree, limits, shares.half_life, shares.period)
 
 
-def _rank(word: _Word, job: Job) -> tuple[int, int, int]:
-    return (word.tier, word.priority, job.tier)
+def _rank(terms: _Terms, job: Job) -> tuple[int, int, int]:
+    return (terms.tier, terms.priority, job.tier)
 
 
-class _Word(NamedTuple):
+class _Terms(NamedTuple):
     """What a site says of jobs of one user, account, partition and QOS."""
 
     tier: int
@@ -85,7 +87,7 @@ class _Word(NamedTuple):
 
 
 class _Bound(NamedTuple):
-    """A limit, and whose word it is."""
+    """A limit, and whose it is."""
 
     limit: Limit
     scope: str
@@ -105,14 +107,14 @@ _NO_PARTITION, _NO_QOS, _NO_USER = PartitionRules(), QosTable(name="none"), User
 
 
 @dataclass(slots=True)
-class _Rules:
+class _SiteLookup:
     """The tables by name, the answers so far, and the limits that these name."""
 
     tables: SiteTables
     limits: dict[str, _Bound] = field(default_factory=dict)
     accounts: Mapping[str, AccountTable] = field(init=False)
     qos: Mapping[str, QosTable] = field(init=False)
-    _words: dict[tuple[str, str, str, str], _Word] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str, str], _Terms] = field(default_factory=dict)
     _sets: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     _undescribed: Counter[str] = field(default_factory=Counter)
 
@@ -121,19 +123,19 @@ class _Rules:
         self.accounts = {each.name: each for each in self.tables.accounts}
         self.qos = {each.name: each for each in self.tables.qos}
 
-    def word_on(self, job: Job) -> _Word:
+    def terms_of(self, job: Job) -> _Terms:
         """Return what is said of a job."""
         if self.qos and job.qos not in self.qos:
             self._undescribed[job.qos] += 1
         key = (job.account, job.user, job.partition, job.qos)
-        word = self._words.get(key)
-        if word is None:
-            word = self._words[key] = self._say(job)
-        return word
+        terms = self._known.get(key)
+        if terms is None:
+            terms = self._known[key] = self._look_up(job)
+        return terms
 
-    def never(self, job: Job, word: _Word) -> str:
+    def never(self, job: Job, terms: _Terms) -> str:
         """Return who has a limit that the job alone passes; "" if nobody has."""
-        for name in word.limits:
+        for name in terms.limits:
             bound = self.limits[name]
             gpus, jobs = bound.limit.gpus, bound.limit.jobs
             if jobs == 0 or (gpus is not None and gpus < job.requirements.counts[0]):
@@ -149,13 +151,13 @@ class _Rules:
                 f"({names}) have priority 0 and no limits of a QOS."
             )
 
-    def _say(self, job: Job) -> _Word:
+    def _look_up(self, job: Job) -> _Terms:
         partitions = [
             self.tables.partitions.get(name, _NO_PARTITION) for name in job.partition.split(",")
         ]
         qos = self.qos.get(job.qos, _NO_QOS)
         limits = tuple(sorted(set(self._limits(job, qos))))
-        return _Word(
+        return _Terms(
             max(partition.tier for partition in partitions),
             qos.priority,
             self._sets.setdefault(limits, limits),

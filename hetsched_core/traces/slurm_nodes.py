@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.node_types import normal_gpu_type
@@ -32,9 +33,19 @@ class SlurmNodeRecord:
 
 # scontrol -----------------------------------------------------------------------------------------
 
-# One record per node: over several lines, or in one (scontrol -o).
-_RECORD = re.compile(r"^[ \t]*NodeName=", re.MULTILINE)
-_FIELD = re.compile(r"(?:^|\s)(NodeName|Gres|CfgTRES|CPUTot|RealMemory)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
+
+
+def scontrol_records(text: str, key: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the fields of each record: over several lines, or in one (scontrol -o).
+
+    Of a field that stands there twice it is the first: a comment or reason further on may hold
+    anything. `key` is the first field of every record.
+    """
+    starts = [match.start() for match in re.finditer(rf"^[ \t]*{key}=", text, re.MULTILINE)]
+    for start, end in pairwise([*starts, len(text)]):
+        said = dict(reversed(_FIELD.findall(text[start:end])))
+        yield text.count("\n", 0, start) + 1, said
 
 
 def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNodeRecord, ...]:
@@ -46,21 +57,17 @@ def read_scontrol(text: str, source: str = "scontrol") -> tuple[SlurmNodeRecord,
     Raises:
         InputError: There is no node in it, or a field of a node cannot be read.
     """
-    starts = [match.start() for match in _RECORD.finditer(text)]
-    if not starts:
-        raise InputError(
-            f"{source}: no line begins with NodeName=; expected the output of: scontrol show nodes"
-        )
     nodes: dict[str, SlurmNodeRecord] = {}
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        # The first of each name: a comment or reason further on may hold anything.
-        fields = dict(reversed(_FIELD.findall(text[start:end])))
+    for line, fields in scontrol_records(text, "NodeName"):
         try:
             node = _scontrol_node(fields)
         except InputError as error:
-            line = text.count("\n", 0, start) + 1
             raise InputError(f"{source}: node of line {line}: {error}") from None
         nodes[node.name] = node
+    if not nodes:
+        raise InputError(
+            f"{source}: no line begins with NodeName=; expected the output of: scontrol show nodes"
+        )
     return tuple(nodes.values())
 
 

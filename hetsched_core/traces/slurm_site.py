@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, tzinfo
@@ -22,6 +21,7 @@ from hetsched_core.traces.site_file import (
     SiteTables,
     UserTable,
 )
+from hetsched_core.traces.slurm_nodes import scontrol_records
 from hetsched_core.types import Cluster, Window
 from hetsched_core.types.site import ROOT
 
@@ -48,7 +48,7 @@ class _SlurmPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSite:
+class SlurmTables:
     """What some of these files say.
 
     Attributes:
@@ -89,17 +89,10 @@ class SlurmSite:
 
 def _of_cluster(names: Iterable[str], cluster: Cluster) -> frozenset[str]:
     """Return the nodes of these names or hosts; a site has others, without GPUs."""
-    hosts = {node.host for node in cluster}
-    found: set[str] = set()
-    for name in names:
-        if name in hosts:
-            found.update(cluster.on_host(name))
-        elif name in cluster:
-            found.add(name)
-    return frozenset(found)
+    return frozenset(node for name in names for node in cluster.called(name))
 
 
-def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> SlurmSite:
+def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> SlurmTables:
     """Read the output of some of `COMMANDS`.
 
     Args:
@@ -113,7 +106,7 @@ def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> S
     accounts: dict[str, tuple[AccountTable, ...]] = {}
     qos: tuple[QosTable, ...] = ()
     partitions: dict[str, _SlurmPartition] = {}
-    reservations: list[_Reservation] = []
+    reservations: list[_SlurmReservation] = []
     clock = SacctClock(zone or UTC)
     for source, text in texts:
         first = next((line for line in text.splitlines() if line.strip()), "")
@@ -121,9 +114,15 @@ def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> S
         if first.lstrip().startswith("PartitionName="):
             partitions |= _read_partitions(text, source)
         elif first.lstrip().startswith("ReservationName="):
-            reservations += _reservations(_of_scontrol(text, source), clock)
+            names = ("ReservationName", "Nodes", "StartTime", "EndTime", "Flags")
+            for line, said in scontrol_records(text, names[0]):
+                where = f"{source}: reservation of line {line}"
+                told = (said.get(name, "") for name in names)
+                reservations.append(_reservation(where, clock, *told))
         elif {"name", "nodename", "timestart", "timeend", "flags"} <= columns:
-            reservations += _reservations(_of_sacctmgr(text, source), clock)
+            for row in _rows(text, source):
+                printed = map(row.text, ("name", "nodename", "timestart", "timeend", "flags"))
+                reservations.append(_reservation(row.where, clock, *printed))
         elif first.startswith("No reservations"):
             continue
         elif {"account", "user", "rawshares"} <= columns:
@@ -161,13 +160,13 @@ def read_site(texts: Iterable[tuple[str, str]], zone: tzinfo | None = None) -> S
         if each.maintenance and each.nodes
     )
     found = accounts.get("assoc") or accounts.get("sshare", ())
-    return SlurmSite(found, qos, partitions, windows, tuple(notes))
+    return SlurmTables(found, qos, partitions, windows, tuple(notes))
 
 
 # Tables of columns --------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
+class _TableRow(NamedTuple):
     """A line: where it stands, and column in lower case -> value, blanks in front kept."""
 
     where: str
@@ -205,7 +204,7 @@ class _Row(NamedTuple):
         return found
 
 
-def _rows(text: str, source: str) -> Iterator[_Row]:
+def _rows(text: str, source: str) -> Iterator[_TableRow]:
     """Yield the rows of a table with a header; -p ends each line with one delimiter more."""
     names: list[str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -220,7 +219,7 @@ def _rows(text: str, source: str) -> Iterator[_Row]:
                 f"{source}: line {number} has {len(cells)} fields for {len(names)} columns; print "
                 "it with -P, to the end"
             )
-        yield _Row(f"{source}: line {number}", dict(zip(names, cells, strict=True)))
+        yield _TableRow(f"{source}: line {number}", dict(zip(names, cells, strict=True)))
 
 
 # Beside RawShares stands FairShare, which is a factor there.
@@ -229,7 +228,7 @@ _PARENTS = ("par name", "parentname")
 
 
 def _read_tree(
-    rows: Iterable[_Row], source: str, notes: dict[str, None]
+    rows: Iterable[_TableRow], source: str, notes: dict[str, None]
 ) -> tuple[AccountTable, ...]:
     """Read accounts and users from associations or shares.
 
@@ -312,7 +311,9 @@ def _least(*counts: int | None) -> int | None:
     return min((each for each in counts if each is not None), default=None)
 
 
-def _read_qos(rows: Iterable[_Row], source: str, notes: dict[str, None]) -> tuple[QosTable, ...]:
+def _read_qos(
+    rows: Iterable[_TableRow], source: str, notes: dict[str, None]
+) -> tuple[QosTable, ...]:
     found: dict[str, QosTable] = {}
     for row in rows:
         name = row.text("name")
@@ -335,30 +336,18 @@ def _read_qos(rows: Iterable[_Row], source: str, notes: dict[str, None]) -> tupl
     return tuple(found.values())
 
 
-def _named(row: _Row, *columns: str) -> str:
+def _named(row: _TableRow, *columns: str) -> str:
     return next((name for name in columns if name in row.cells), columns[0])
 
 
 # Records of scontrol ------------------------------------------------------------------------------
 
-_FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
 _NONE = frozenset({"", "N/A", "(null)"})
-
-
-def _records(text: str, key: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the line and the fields of each record: over several lines, or in one (scontrol -o).
-
-    Of a field that stands there twice it is the first.
-    """
-    starts = [match.start() for match in re.finditer(rf"^[ \t]*{key}=", text, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        said = dict(reversed(_FIELD.findall(text[start:end])))
-        yield text.count("\n", 0, start) + 1, said
 
 
 def _read_partitions(text: str, source: str) -> dict[str, _SlurmPartition]:
     partitions = {}
-    for line, said in _records(text, "PartitionName"):
+    for line, said in scontrol_records(text, "PartitionName"):
         where = f"{source}: partition of line {line}"
         name, qos = said["PartitionName"], said.get("QoS", "")
         if not name:
@@ -376,7 +365,7 @@ def _read_partitions(text: str, source: str) -> dict[str, _SlurmPartition]:
 # Reservations -------------------------------------------------------------------------------------
 
 
-class _Reservation(NamedTuple):
+class _SlurmReservation(NamedTuple):
     name: str
     nodes: tuple[str, ...]
     from_s: float
@@ -384,41 +373,17 @@ class _Reservation(NamedTuple):
     maintenance: bool
 
 
-class _SaidReservation(NamedTuple):
-    """A reservation as it is printed, and where."""
-
-    where: str
-    name: str
-    nodes: str
-    start: str
-    end: str
-    flags: str
-
-
-def _of_scontrol(text: str, source: str) -> Iterator[_SaidReservation]:
-    for line, said in _records(text, "ReservationName"):
-        names = ("ReservationName", "Nodes", "StartTime", "EndTime", "Flags")
-        told = (said.get(name, "") for name in names)
-        yield _SaidReservation(f"{source}: reservation of line {line}", *told)
-
-
-def _of_sacctmgr(text: str, source: str) -> Iterator[_SaidReservation]:
-    for row in _rows(text, source):
-        told = map(row.text, ("name", "nodename", "timestart", "timeend", "flags"))
-        yield _SaidReservation(row.where, *told)
-
-
-def _reservations(printed: Iterable[_SaidReservation], clock: SacctClock) -> Iterator[_Reservation]:
-    for said in printed:
-        try:
-            nodes = () if said.nodes in _NONE else expand_nodes(said.nodes)
-            times = clock.read(said.start), clock.read(said.end)
-        except FieldError as error:
-            raise InputError(f"{said.where}: {error}") from None
-        if times[0] is None or times[1] is None or not times[0] < times[1]:
-            raise InputError(
-                f"{said.where}: it is from {quote(said.start)} to {quote(said.end)}; expected two "
-                "times, the end after the start"
-            )
-        maintenance = "MAINT" in said.flags.split(",")
-        yield _Reservation(said.name, tuple(nodes), times[0], times[1], maintenance)
+def _reservation(
+    where: str, clock: SacctClock, name: str, nodes: str, start: str, end: str, flags: str
+) -> _SlurmReservation:
+    try:
+        names = () if nodes in _NONE else expand_nodes(nodes)
+        from_s, until_s = clock.read(start), clock.read(end)
+    except FieldError as error:
+        raise InputError(f"{where}: {error}") from None
+    if from_s is None or until_s is None or not from_s < until_s:
+        raise InputError(
+            f"{where}: it is from {quote(start)} to {quote(end)}; expected two times, the end "
+            "after the start"
+        )
+    return _SlurmReservation(name, names, from_s, until_s, "MAINT" in flags.split(","))

@@ -47,7 +47,7 @@ _SHARED_KEYS = ("profile", "user", "account", "partition", "qos")
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _HeaderLine:
     schema: str
     assumptions: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ _Rows = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Profile:
+class _SpeedLine:
     """The speeds of a profile: a row for each GPU type, of samples/s per GPU for each count."""
 
     profile: str
@@ -69,7 +69,7 @@ class _Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rejected:
+class _RejectedLine:
     rejected: str
     reason: str = ""
     line: int = 0
@@ -84,7 +84,7 @@ def workload_lines(workload: Workload) -> Iterator[str]:
     yield from map(submission_line, workload.submissions)
     for rejected in workload.rejected:
         # A reason is there even where it is empty.
-        line = unstructure(_Rejected(rejected.job, rejected.reason, rejected.line))
+        line = unstructure(_RejectedLine(rejected.job, rejected.reason, rejected.line))
         yield _dump({"rejected": rejected.job, "reason": rejected.reason} | line)
 
 
@@ -92,7 +92,7 @@ def head_lines(assumptions: Iterable[str], tables: Mapping[str, SpeedTable]) -> 
     """Yield the header, and a line for each profile that comes with the workload."""
     yield _dump({"schema": SCHEMA, "assumptions": tuple(assumptions)})
     for profile, table in sorted(tables.items()):
-        said = _Profile(
+        said = _SpeedLine(
             profile,
             table.gpu_types,
             table.counts.tolist(),
@@ -157,7 +157,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
                     raise InputError(f"profile {profile!r} stands here a second time")
                 tables[profile] = table
             elif "rejected" in line:
-                found = structure(line, _Rejected)
+                found = structure(line, _RejectedLine)
                 rejected.append(RejectedJob(found.rejected, found.reason, found.line))
             else:
                 raise InputError(
@@ -193,7 +193,7 @@ def _header(line: dict[str, Any]) -> tuple[str, ...]:
             f"schema is {line.get('schema')!r}; the first line of a workload is "
             f'{{"schema": "{SCHEMA}"}}'
         )
-    header: _Header = structure(line, _Header)
+    header: _HeaderLine = structure(line, _HeaderLine)
     return header.assumptions
 
 
@@ -258,7 +258,7 @@ def _check_nodes(job: Job) -> None:
 
 
 def _table(line: dict[str, Any]) -> tuple[str, SpeedTable]:
-    said: _Profile = structure(line, _Profile)
+    said: _SpeedLine = structure(line, _SpeedLine)
     one_node = _matrix(said.one_node, "one_node")
     return said.profile, SpeedTable(
         gpu_types=said.gpu_types,

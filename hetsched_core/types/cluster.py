@@ -146,6 +146,10 @@ class Cluster:
         """Return the names of the nodes that share this host's CPUs and memory."""
         return self._hosts[host]
 
+    def called(self, name: str) -> tuple[str, ...]:
+        """Return the node of this name, else the nodes on the host of this name; () for none."""
+        return (name,) if name in self._index else self._hosts.get(name, ())
+
     def shared_on(self, host: str) -> tuple[int, int]:
         """Return the CPUs and the memory (MiB) of a host; 0 where they are not counted."""
         return self._shared[host]

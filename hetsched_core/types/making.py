@@ -11,8 +11,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, fields
 from typing import Any, ParamSpec, TypeVar, cast
 
 _Class = TypeVar("_Class")
@@ -27,19 +27,8 @@ def cheaply_made(cls: type[_Class]) -> type[_Class]:
         TypeError: the class has a `__post_init__`, no slots of its own, or a field that is not set
             from an argument.
     """
-    own = _fields_to_set(cls)
-    set_class = object.__dict__["__class__"].__set__
-    names = _names(own) | {"open_class": _open_class(cls), "set_class": set_class}
-    exec(  # as dataclass itself does
-        f"def __init__(self, {_arguments(own)}):\n"
-        "    frozen_class = self.__class__\n"
-        "    set_class(self, open_class)\n"
-        f"{_assignments(own)}"
-        "    self.__class__ = frozen_class\n",
-        names,
-    )
-    init = names["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init = _written(cls, ["self"], "frozen_class = self.__class__; set_class(self, open_class)")
+    init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
     init.__doc__ = cls.__init__.__doc__
     init.__annotations__ = cls.__init__.__annotations__
     cls.__init__ = init  # type: ignore[method-assign]
@@ -56,66 +45,37 @@ def maker(made: Callable[P, _Made]) -> Callable[P, _Made]:
     Raises:
         TypeError: as for `cheaply_made`.
     """
-    cls = cast(type, made)
-    own = _fields_to_set(cls)
-    new, open_class = object.__new__, _open_class(cls)
-    names = _names(own) | {"new": new, "open_class": open_class, "frozen_class": cls}
-    exec(
-        f"def make({_arguments(own)}):\n"
-        "    self = new(open_class)\n"
-        f"{_assignments(own)}"
-        "    self.__class__ = frozen_class\n"
-        "    return self\n",
-        names,
+    make: Callable[P, _Made] = _written(
+        cast(type, made), [], "self = new(open_class)", "return self"
     )
-    make: Callable[P, _Made] = names["make"]
     return make
 
 
-def _fields_to_set(cls: type) -> tuple[Field[Any], ...]:
-    own = fields(cls)
-    slots = cls.__dict__.get("__slots__", ())
+def _written(cls: type, parameters: list[str], begin: str, end: str = "pass") -> Any:
+    """Return a function that sets every field of `self`, which is open when it has begun."""
+    own, slots = fields(cls), cls.__dict__.get("__slots__", ())
     if hasattr(cls, "__post_init__") or not all(f.init and f.name in slots for f in own):
         raise TypeError(f"{cls.__name__} needs the __init__ that dataclass gives it")
-    return own
-
-
-def _open_class(cls: type) -> type:
-    """A class that is not frozen, which values of this one can be given in its stead."""
-    return type(cls)(cls.__name__, cls.__bases__, {"__slots__": cls.__dict__["__slots__"]})
-
-
-def _names(own: tuple[Field[Any], ...]) -> dict[str, Any]:
-    """What the arguments and values below are written with."""
-    names: dict[str, Any] = {f"new_{f.name}": f.default_factory for f in own}
-    names |= {f"usual_{f.name}": f.default for f in own}
-    return names | {"MISSING": MISSING}
-
-
-def _arguments(own: tuple[Field[Any], ...]) -> str:
-    return ", ".join(_parameters(own))
-
-
-def _parameters(own: tuple[Field[Any], ...]) -> Iterator[str]:
-    """The parameters, those that are given by keyword last."""
-    by_keyword = [field for field in own if field.kw_only]
-    for field in (*(f for f in own if not f.kw_only), *by_keyword):
-        if by_keyword and field is by_keyword[0]:
-            yield "*"
+    names: dict[str, Any] = {
+        "open_class": type(cls)(cls.__name__, cls.__bases__, {"__slots__": slots}),
+        "set_class": object.__dict__["__class__"].__set__,
+        "new": object.__new__,
+        "frozen_class": cls,
+        "MISSING": MISSING,
+    }
+    assignments = []
+    for field in sorted(own, key=lambda field: bool(field.kw_only)):
+        name = value = field.name
+        names |= {f"usual_{name}": field.default, f"new_{name}": field.default_factory}
+        if field.kw_only and "*" not in parameters:
+            parameters.append("*")
         if field.default_factory is not MISSING:
-            yield f"{field.name}=MISSING"
-        elif field.default is not MISSING:
-            yield f"{field.name}=usual_{field.name}"
+            parameters.append(f"{name}=MISSING")
+            value = f"new_{name}() if {name} is MISSING else {name}"
         else:
-            yield field.name
-
-
-def _assignments(own: tuple[Field[Any], ...]) -> str:
-    return "".join(f"    self.{f.name} = {_value(f)}\n" for f in own)
-
-
-def _value(field: Field[Any]) -> str:
-    name = field.name
-    if field.default_factory is MISSING:
-        return name
-    return f"new_{name}() if {name} is MISSING else {name}"
+            parameters.append(name if field.default is MISSING else f"{name}=usual_{name}")
+        assignments.append(f"self.{name} = {value}")
+    lines = (begin, *assignments, "self.__class__ = frozen_class", end)
+    body = "\n    ".join(lines)
+    exec(f"def written({', '.join(parameters)}):\n    {body}\n", names)  # as dataclass itself does
+    return names["written"]

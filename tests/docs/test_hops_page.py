@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -11,14 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import hops as page
-from benchmarks.papers.hops_cells import HopsCell, policy_of, result, scattered
+from benchmarks.papers.hops_cells import policy_of, scattered
 from benchmarks.papers.hops_setting import (
     LARGE,
     LARGEST,
     MODELS,
     MOST_REQUIREMENTS,
     PATIENCE_S,
-    SCALES,
     SMALL,
     HopsWorld,
     cluster_of,
@@ -75,11 +72,6 @@ def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: HopsWorld) -> N
     assert 499 / hours == pytest.approx(100, rel=0.14)
 
 
-def test_a_seed_draws_the_same_jobs_and_another_other_ones(large: HopsWorld) -> None:
-    assert world_of(LARGE, 0).submissions == large.submissions
-    assert world_of(LARGE, 1).submissions != large.submissions
-
-
 def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: HopsWorld) -> None:
     for model in MODELS:
         one = {n.name: Configuration.of({n.name: 1}) for n in large.cluster}
@@ -96,27 +88,6 @@ def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: H
 
 
 # -- The replays -----------------------------------------------------------------------------------
-
-
-def test_a_replay_that_is_kept_is_not_computed_again(tmp_path: Path) -> None:
-    cell = HopsCell(SMALL.name, page.GAVEL, 0)
-    found = result(cell, tmp_path)
-    file = tmp_path / cell.file
-    assert json.loads(file.read_text()) == asdict(found)
-    file.write_text(json.dumps(asdict(replace(found, makespan=-1.0))))
-    assert result(cell, tmp_path).makespan == -1.0
-
-
-def test_cells_that_differ_are_kept_apart() -> None:
-    cells = {
-        HopsCell(scale, variant, seed, round_s, faster)
-        for scale in SCALES
-        for variant in (page.HOPS, page.HOPS_KNOWING, page.SIA, page.hops(lam="2"))
-        for seed in (0, 1)
-        for round_s in (60.0, 360.0)
-        for faster in (1.0, 3.0)
-    }
-    assert len({cell.file for cell in cells}) == len(cells)
 
 
 def test_an_unscattered_job_has_no_more_nodes_than_it_needs_and_others_wait() -> None:
@@ -166,9 +137,3 @@ def test_every_figure_has_its_place_and_nothing_else_is_touched() -> None:
     for name in page.FIGURES:
         assert f"<!-- figures: {name} -->\nnew {name}\n<!-- end -->" in filled
     assert filled.count("<!--") == TEXT.count("<!--") == 2 * len(page.FIGURES)
-
-
-def test_intervals_hold_the_mean_and_paired_ratios_are_geometric() -> None:
-    assert page.spread([1.0, 2.0, 3.0]) == "2.00 ± 2.48"
-    assert page.spread([2.0]) == "2.00"
-    assert page.times([2.0, 8.0], [1.0, 2.0]).startswith("2.83 (")

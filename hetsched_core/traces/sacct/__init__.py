@@ -10,9 +10,7 @@ from hetsched_core.traces.sacct.fields import FieldError, JobId, expand_nodes, p
 from hetsched_core.traces.sacct.layout import EXPORT, parse_fields
 from hetsched_core.traces.sacct.log import SacctLog, SacctOptions, read_sacct
 from hetsched_core.traces.sacct.report import (
-    DoubtCount,
     Flaw,
-    FlawCount,
     ReadReport,
     SacctFormat,
     Unusable,
@@ -22,10 +20,8 @@ from hetsched_core.traces.sacct.runs import JobRuns, link_runs
 __all__ = [
     "EXPORT",
     "Doubt",
-    "DoubtCount",
     "FieldError",
     "Flaw",
-    "FlawCount",
     "GpuCounts",
     "JobId",
     "JobRuns",

@@ -9,6 +9,7 @@ A reader counts such a line as unusable; the error never leaves this package. Sl
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -224,6 +225,10 @@ def gpu_counts(typed: list[tuple[str, int]], total: int | None) -> GpuCounts:
     return tuple(by_type.items())
 
 
+_GRES_READ = ("gres/gpu:", "gres/shard", "gres/mps")
+"""How the names of resources that are read begin, beside those that are read whole."""
+
+
 @lru_cache(maxsize=2_048)
 def parse_tres(text: str) -> Tres:
     """Read `billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1`.
@@ -237,31 +242,44 @@ def parse_tres(text: str) -> Tres:
         return Tres()
     if len(text) > _MAX_VALUE:
         raise FieldError(Flaw.TRES, f"{quote(text)} is too long for a list of resources")
-    typed: list[tuple[str, int]] = []
-    total = cpus = nodes = None
-    memory: float | None = None
-    part = False
+    found: list[tuple[str, float | None]] = []
     for item in text.split(","):
         name, equals, value = item.rpartition("=")
         if not equals:
             raise FieldError(Flaw.TRES, f"{quote(item)} in {quote(text)} is not NAME=VALUE")
         try:
-            if name == "gres/gpu":
-                total = parse_number(value)
-            elif name.startswith("gres/gpu:"):
-                typed.append((name.removeprefix("gres/gpu:"), parse_number(value) or 0))
-            elif name == "cpu":
-                cpus = parse_number(value)
-            elif name == "node":
-                nodes = parse_number(value)
-            elif name == "mem":
-                memory = parse_memory(value, None, None)
-            elif name.startswith(("gres/shard", "gres/mps")):
-                part = part or bool(parse_number(value))
+            if name == "mem":
+                found.append((name, parse_memory(value, None, None)))
+            elif name in ("cpu", "node", "gres/gpu") or name.startswith(_GRES_READ):
+                found.append((name, parse_number(value)))
         except FieldError as error:
             raise FieldError(Flaw.TRES, f"{name} in {quote(text)}: {error}") from None
+    return tres_of(found)
+
+
+def tres_of(found: Iterable[tuple[str, float | None]]) -> Tres:
+    """Put together the counts of resources, by the names that AllocTRES has for them.
+
+    Raises:
+        FieldError: More GPUs are named by type than in all.
+    """
+    typed: list[tuple[str, int]] = []
+    counts: dict[str, float | None] = {}
+    part = False
+    for name, count in found:
+        if name.startswith("gres/gpu:"):
+            typed.append((name.removeprefix("gres/gpu:"), int(count or 0)))
+        elif name.startswith(_GRES_READ):
+            part = part or bool(count)
+        else:
+            counts[name] = count
+    total, cpus, nodes = (_whole(counts.get(name)) for name in ("gres/gpu", "cpu", "node"))
     gpus = gpu_counts(typed, total)
-    return Tres(gpus, cpus, nodes, memory, part_of_gpu=part and not gpus)
+    return Tres(gpus, cpus, nodes, counts.get("mem"), part_of_gpu=part and not gpus)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else int(count)
 
 
 def parse_gres(text: str) -> GpuCounts:

@@ -13,24 +13,24 @@ from hetsched_core.traces.sacct.fields import (
     NodeLists,
     Tres,
     combine_states,
-    gpu_counts,
     parse_state,
     quote,
+    tres_of,
 )
 from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
-from hetsched_core.traces.sacct.report import Flaw, Tally
+from hetsched_core.traces.sacct.report import Flaw, ReadReport
 from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
 
 Record = Mapping[str, Any]
 """A JSON object; what is in it is checked where it is read."""
 
 
-def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[LoggedAllocation]:
+def read_json(read: Callable[[int], bytes], report: ReadReport) -> Iterator[LoggedAllocation]:
     """Yield the GPU allocations of a JSON log and count every record of it, one at a time.
 
     Args:
         read: Returns up to so many of the next bytes, none at the end.
-        tally: Counts the records.
+        report: Counts the records.
 
     Raises:
         InputError: It is no JSON, or none that sacct writes.
@@ -38,37 +38,39 @@ def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[LoggedAllo
     nodes = NodeLists()
     try:
         for record in iterate_list(read, "jobs"):
-            tally.lines += 1
+            report.lines += 1
             try:
-                allocation = _read_record(record, tally, nodes)
+                allocation = _read_record(record, report, nodes)
             except FieldError as error:
-                if tally.lines == 1 and error.flaw is Flaw.RECORD:
+                if report.lines == 1 and error.flaw is Flaw.RECORD:
                     raise InputError(
-                        f"{tally.source}: record 1 {error}: expected the output of sacct --json "
+                        f"{report.source}: record 1 {error}: expected the output of sacct --json "
                         "(squeue and scontrol write other records)"
                     ) from None
-                tally.refuse(tally.lines, error.flaw, str(error))
+                report.refuse(report.lines, error.flaw, str(error))
                 continue
             if allocation is not None:
-                tally.use(allocation)
+                report.use(allocation)
                 yield allocation
     except BrokenJsonError as error:
         if not error.cut_off:
             raise InputError(
-                f"{tally.source}: no JSON after record {tally.lines}: {error}; export it again "
+                f"{report.source}: no JSON after record {report.lines}: {error}; export it again "
                 "with sacct --json"
             ) from None
-        if tally.lines:
-            tally.lines += 1
-            tally.refuse(tally.lines, Flaw.CUT_OFF, "the file ends within the list of jobs")
-    if not tally.lines:
+        if report.lines:
+            report.lines += 1
+            report.refuse(report.lines, Flaw.CUT_OFF, "the file ends within the list of jobs")
+    if not report.lines:
         raise InputError(
-            f'{tally.source}: no job in it; expected {{"jobs": [...]}} with at least one record, '
+            f'{report.source}: no job in it; expected {{"jobs": [...]}} with at least one record, '
             "as sacct --json writes it"
         )
 
 
-def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedAllocation | None:
+def _read_record(
+    record: object, report: ReadReport, node_lists: NodeLists
+) -> LoggedAllocation | None:
     if not isinstance(record, dict):
         raise FieldError(Flaw.RECORD, f"is {quote(str(record))} and no object")
     time = _object(record, "time")
@@ -80,7 +82,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedA
         raise FieldError(Flaw.RECORD, "has no number as job_id")
     node_list = _text(record, "nodes")
     if start_s is None or node_list == "None assigned":
-        tally.never_started += 1
+        report.never_started += 1
         return None
     if held.part_of_gpu:
         raise FieldError(
@@ -88,7 +90,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedA
             "holds shards or MPS of a GPU, and only whole GPUs are scheduled",
         )
     if not held.gpus:
-        tally.no_gpu += 1
+        report.no_gpu += 1
         return None
     submit_s, end_s = _time(time, "submission"), _time(time, "end")
     if submit_s is None:
@@ -124,7 +126,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> LoggedA
         requested_gpus=requested.gpus,
         restarts=_count(record, "restart_cnt"),
         doubts=find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
-        line=tally.lines,
+        line=report.lines,
     )
 
 
@@ -204,33 +206,16 @@ def _tres(value: object) -> Tres:
     """Read [{"type": "gres", "name": "gpu:a100", "count": 4}, ...]; memory is in MiB."""
     if not isinstance(value, list):
         raise FieldError(Flaw.RECORD, "has no list of TRES")
-    typed: list[tuple[str, int]] = []
-    counts: dict[str, int] = {}
-    total: int | None = None
-    part = False
+    found = []
     for item in value:
         if not isinstance(item, dict):
             raise FieldError(Flaw.TRES, f"{quote(str(item))} is no object of type, name and count")
         kind, name = _text(item, "type"), _text(item, "name")
-        if kind not in ("gres", "cpu", "node", "mem"):
-            continue  # Such as energy, whose count may be -2.
-        count = _count(item, "count") or 0
-        if kind != "gres":
-            counts[kind] = count
-        elif name == "gpu":
-            total = count
-        elif name.startswith("gpu:"):
-            typed.append((name.removeprefix("gpu:"), count))
-        elif name.startswith(("shard", "mps")):
-            part = part or bool(count)
-    gpus = gpu_counts(typed, total)
-    return Tres(
-        gpus=gpus,
-        cpus=counts.get("cpu") or None,
-        nodes=counts.get("node") or None,
-        memory_mb=float(counts.get("mem", 0)) or None,
-        part_of_gpu=part and not gpus,
-    )
+        # Others, such as energy, may have a count of -2.
+        if kind in ("gres", "cpu", "node", "mem"):
+            count = _count(item, "count")
+            found.append((f"gres/{name}", count or 0) if kind == "gres" else (kind, count or None))
+    return tres_of(found)
 
 
 def _displayed_id(record: Record, job_id: int) -> str:

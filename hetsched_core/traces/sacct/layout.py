@@ -151,15 +151,13 @@ def find_layout(
     first = sample[0]
     if delimiter is not None:
         _check_delimiter(delimiter)
-    header = _read_header(where, sample, delimiter)
-    if header is not None:
-        names = tuple(name.casefold() for name in header.names)
-        if fields is not None and not _same_names(fields, names):
+    layout = _read_header(where, sample, delimiter)
+    if layout is not None:
+        if fields is not None and not _same_names(fields, layout.names):
             raise InputError(
                 f"{where} is a header, {quote(first)}, and names other columns than "
                 "--sacct-fields; leave --sacct-fields out"
             )
-        layout = SacctLayout(names, header.delimiter, header.trailing)
     elif fields is not None:
         layout = _fit_fields(where, sample, fields, delimiter)
     else:
@@ -181,15 +179,8 @@ def find_layout(
     return layout
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    names: tuple[str, ...]
-    delimiter: str
-    trailing: bool
-
-
-def _read_header(where: str, sample: Sequence[str], delimiter: str | None) -> _Header | None:
-    """Return the header that the first line is; None where it is none.
+def _read_header(where: str, sample: Sequence[str], delimiter: str | None) -> SacctLayout | None:
+    """Return what the first line tells as a header; None where it is none.
 
     Raises:
         InputError: The log has columns of fixed width, or a delimiter that values hold.
@@ -216,7 +207,7 @@ def _read_header(where: str, sample: Sequence[str], delimiter: str | None) -> _H
             f"{where}: its columns are separated by {delimiter!r}, which values hold too; "
             f"export with: {EXPORT}"
         )
-    return _Header(tuple(names), delimiter, trailing)
+    return SacctLayout(tuple(map(str.casefold, names)), delimiter, trailing)
 
 
 def _fixed_width(where: str, line: str) -> InputError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,13 +12,13 @@ from typing import IO, Protocol, cast
 from zoneinfo import ZoneInfo
 
 from hetsched_core.errors import InputError
+from hetsched_core.traces.lines import GZIP, readable
 from hetsched_core.traces.sacct.allocation import LoggedAllocation
 from hetsched_core.traces.sacct.clock import SacctClock
 from hetsched_core.traces.sacct.json_records import read_json
-from hetsched_core.traces.sacct.report import ReadReport, SacctFormat, Tally, Unusable
+from hetsched_core.traces.sacct.report import ReadReport, SacctFormat, Unusable
 from hetsched_core.traces.sacct.text import CHUNK, read_text
 
-_GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -52,8 +51,8 @@ class SacctLog(Iterator[LoggedAllocation]):
     the iterator is exhausted.
     """
 
-    def __init__(self, source: Path | Readable, options: SacctOptions, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, source: Path | Readable, options: SacctOptions, report: ReadReport) -> None:
+        self._report = report
         self._zone_given = options.zone is not None
         self._clock = SacctClock(options.zone or UTC)
         self._allocations = self._read(source, options)
@@ -64,46 +63,47 @@ class SacctLog(Iterator[LoggedAllocation]):
     @property
     def report(self) -> ReadReport:
         """What became of the lines read so far."""
-        return self._tally.report(zone_missing=self._clock.naive and not self._zone_given)
+        self._report.zone_missing = self._clock.naive and not self._zone_given
+        return self._report
 
     def _read(self, source: Path | Readable, options: SacctOptions) -> Iterator[LoggedAllocation]:
-        tally = self._tally
+        report = self._report
         with ExitStack() as stack:
             if isinstance(source, Path):
                 try:
                     source = stack.enter_context(source.open("rb"))
                 except OSError as error:
                     raise InputError(
-                        f"{tally.source}: cannot be read: {error.strerror}; name a file that "
+                        f"{report.source}: cannot be read: {error.strerror}; name a file that "
                         "holds the output of sacct"
                     ) from None
-            stream = _Stream(source, tally)
-            if stream.head.startswith(_GZIP):
+            stream = _HeadedFile(source, report)
+            if stream.head.startswith(GZIP):
                 # GzipFile reads its file and does nothing else with it.
-                stream = _Stream(gzip.GzipFile(fileobj=cast("IO[bytes]", stream)), tally)
+                stream = _HeadedFile(gzip.GzipFile(fileobj=cast("IO[bytes]", stream)), report)
             if stream.head.startswith(_BOM):
                 stream.read(len(_BOM))
             if b"\0" in stream.head:
                 raise InputError(
-                    f"{tally.source}: a binary file (or UTF-16 text); expected the text or JSON "
+                    f"{report.source}: a binary file (or UTF-16 text); expected the text or JSON "
                     "that sacct writes, as it is or compressed with gzip"
                 )
             if stream.head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
-                tally.form = SacctFormat.JSON
-                yield from read_json(stream.read, tally)
+                report.form = SacctFormat.JSON
+                yield from read_json(stream.read, report)
             else:
                 yield from read_text(
-                    stream.read, tally, self._clock, options.fields, options.delimiter
+                    stream.read, report, self._clock, options.fields, options.delimiter
                 )
-        tally.complete = True
+        report.complete = True
 
 
-class _Stream:
+class _HeadedFile:
     """Bytes whose first ones are known; what goes wrong in reading them is an InputError."""
 
-    def __init__(self, source: Readable, tally: Tally) -> None:
+    def __init__(self, source: Readable, report: ReadReport) -> None:
         self._source = source
-        self._tally = tally
+        self._report = report
         self.head = b""
         while len(self.head) < CHUNK and (more := self._next(CHUNK - len(self.head))):
             self.head += more
@@ -119,16 +119,9 @@ class _Stream:
         return found
 
     def _next(self, size: int) -> bytes:
-        try:
+        report = self._report
+        with readable(report.source, lambda: f"{report.form} {report.lines}"):
             return self._source.read(size)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(
-                f"{self._tally.source}: the compressed file is damaged or cut off after "
-                f"{self._tally.form} {self._tally.lines} ({error}); copy it again, or read what "
-                "there is of it with zcat"
-            ) from None
-        except OSError as error:
-            raise InputError(f"{self._tally.source}: cannot be read: {error.strerror}") from None
 
 
 def read_sacct(
@@ -148,4 +141,4 @@ def read_sacct(
         at all, or no further.
     """
     name = source if isinstance(source, Path) else getattr(source, "name", "the log")
-    return SacctLog(source, options or SacctOptions(), Tally(str(name), on_unusable))
+    return SacctLog(source, options or SacctOptions(), ReadReport(str(name), on_unusable))

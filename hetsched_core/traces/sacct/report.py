@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from hetsched_core.traces.sacct.allocation import Doubt, LoggedAllocation
 
@@ -52,127 +52,76 @@ class Unusable:
         return f"{self.form} {self.line}: {self.flaw}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class FlawCount:
-    """How many lines have one flaw, and the first of them."""
-
-    flaw: Flaw
-    count: int
-    first: tuple[Unusable, ...]
-
-
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, as in `1 line` and `2 lines`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-@dataclass(frozen=True, slots=True)
-class DoubtCount:
-    """How many allocations have one doubt, and the first lines with it."""
-
-    doubt: Doubt
-    count: int
-    first_lines: tuple[int, ...]
+_Example = TypeVar("_Example")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Examples(Generic[_Example]):
+    """How many there are of one kind, and the first of them."""
+
+    count: int = 0
+    first: list[_Example] = field(default_factory=list)
+
+    def add(self, example: _Example) -> None:
+        """Count one, and keep it if it is one of the first."""
+        self.count += 1
+        if len(self.first) < EXAMPLES:
+            self.first.append(example)
+
+
+@dataclass(slots=True)
 class ReadReport:
-    """Every line of a log in exactly one class: the counts add up to `lines`.
+    """Every line of a log in exactly one class, as it is read: the counts add up to `lines`.
 
-    A "line" of a JSON log is a record of its job list. `complete` is False as long as the log has
-    not been read to its end. `warnings` are sentences for the user.
+    A "line" of a JSON log is a record of its job list.
+
+    Attributes:
+        flaws: Unusable lines by flaw.
+        doubts: Numbers of lines by what is not certain about them.
+        zone_missing: Whether times name no time zone, and none was given.
+        complete: False as long as the log has not been read to its end.
     """
 
     source: str
-    form: SacctFormat
-    lines: int
-    headers: int
-    blank: int
-    steps: int
-    never_started: int
-    no_gpu: int
-    used: int
-    unusable: int
-    flaws: tuple[FlawCount, ...]
-    doubts: tuple[DoubtCount, ...]
-    warnings: tuple[str, ...]
-    complete: bool
-
-    def __str__(self) -> str:
-        return (
-            f"{self.source}: {counted(self.lines, self.form)}: "
-            f"{counted(self.used, 'GPU allocation')}, "
-            f"{counted(self.no_gpu, 'job')} without GPU, {self.never_started} never started, "
-            f"{counted(self.steps, 'step')}, {counted(self.headers, 'header')}, "
-            f"{self.blank} blank, "
-            f"{self.unusable} unusable"
-        )
-
-
-class Tally:
-    """Counts while a log is being read; `report` shows how it stands."""
-
-    def __init__(self, source: str, on_unusable: Callable[[Unusable], None] | None) -> None:
-        self.source = source
-        self.form = SacctFormat.TEXT
-        self.lines = self.headers = self.blank = self.steps = 0
-        self.never_started = self.no_gpu = self.used = self.unusable = 0
-        self.complete = False
-        self._on_unusable = on_unusable
-        self._counts: Counter[Flaw | Doubt] = Counter()
-        self._flaws: dict[Flaw, list[Unusable]] = {}
-        self._doubts: dict[Doubt, list[int]] = {}
+    on_unusable: Callable[[Unusable], None] | None = None
+    form: SacctFormat = SacctFormat.TEXT
+    lines: int = 0
+    headers: int = 0
+    blank: int = 0
+    steps: int = 0
+    never_started: int = 0
+    no_gpu: int = 0
+    used: int = 0
+    unusable: int = 0
+    flaws: dict[Flaw, Examples[Unusable]] = field(default_factory=dict)
+    doubts: dict[Doubt, Examples[int]] = field(default_factory=dict)
+    zone_missing: bool = False
+    complete: bool = False
 
     def use(self, allocation: LoggedAllocation) -> None:
         """Count a line that became an allocation."""
         self.used += 1
         for doubt in allocation.doubts:
-            self._counts[doubt] += 1
-            first = self._doubts.setdefault(doubt, [])
-            if len(first) < EXAMPLES:
-                first.append(allocation.line)
+            self.doubts.setdefault(doubt, Examples()).add(allocation.line)
 
     def refuse(self, line: int, flaw: Flaw, message: str) -> None:
         """Count a line that cannot be used, and tell whoever asked."""
         unusable = Unusable(self.form, line, flaw, message)
         self.unusable += 1
-        self._counts[flaw] += 1
-        first = self._flaws.setdefault(flaw, [])
-        if len(first) < EXAMPLES:
-            first.append(unusable)
-        if self._on_unusable is not None:
-            self._on_unusable(unusable)
+        self.flaws.setdefault(flaw, Examples()).add(unusable)
+        if self.on_unusable is not None:
+            self.on_unusable(unusable)
 
-    def report(self, zone_missing: bool) -> ReadReport:
-        """Return the counts so far; `zone_missing` tells that times were taken for UTC."""
-        return ReadReport(
-            source=self.source,
-            form=self.form,
-            lines=self.lines,
-            headers=self.headers,
-            blank=self.blank,
-            steps=self.steps,
-            never_started=self.never_started,
-            no_gpu=self.no_gpu,
-            used=self.used,
-            unusable=self.unusable,
-            flaws=tuple(
-                FlawCount(flaw, self._counts[flaw], tuple(self._flaws[flaw]))
-                for flaw in Flaw
-                if flaw in self._flaws
-            ),
-            doubts=tuple(
-                DoubtCount(doubt, self._counts[doubt], tuple(self._doubts[doubt]))
-                for doubt in Doubt
-                if doubt in self._doubts
-            ),
-            warnings=tuple(self._warnings(zone_missing)),
-            complete=self.complete,
-        )
-
-    def _warnings(self, zone_missing: bool) -> list[str]:
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the user."""
         found = []
-        if zone_missing:
+        if self.zone_missing:
             found.append(
                 f"{self.source}: its times name no time zone and were read as UTC; "
                 "give the cluster's zone with --tz (for example --tz Europe/Oslo)"
@@ -184,4 +133,14 @@ class Tally:
                 f"{self.unusable} unusable); GPUs are in AllocTRES only where slurm.conf's "
                 "AccountingStorageTRES names gres/gpu"
             )
-        return found
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source}: {counted(self.lines, self.form)}: "
+            f"{counted(self.used, 'GPU allocation')}, "
+            f"{counted(self.no_gpu, 'job')} without GPU, {self.never_started} never started, "
+            f"{counted(self.steps, 'step')}, {counted(self.headers, 'header')}, "
+            f"{self.blank} blank, "
+            f"{self.unusable} unusable"
+        )

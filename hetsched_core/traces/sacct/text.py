@@ -24,7 +24,7 @@ from hetsched_core.traces.sacct.fields import (
     quote,
 )
 from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, SacctLayout, find_layout, repair
-from hetsched_core.traces.sacct.report import Flaw, Tally
+from hetsched_core.traces.sacct.report import Flaw, ReadReport
 from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
 
 CHUNK = 1 << 18
@@ -78,7 +78,7 @@ values; None for text."""
 
 def read_text(
     read: Callable[[int], bytes],
-    tally: Tally,
+    report: ReadReport,
     clock: SacctClock,
     fields: tuple[str, ...] | None,
     delimiter: str | None,
@@ -87,7 +87,7 @@ def read_text(
 
     Args:
         read: Returns up to so many of the next bytes, none at the end.
-        tally: Counts the lines.
+        report: Counts the lines.
         clock: Reads the times.
         fields: Column names where the log has no header.
         delimiter: The delimiter where it cannot be found out.
@@ -99,16 +99,16 @@ def read_text(
     for batch, complete in split_lines(read):
         if rows is None:
             blank = next((at for at, line in enumerate(batch) if line.strip()), len(batch))
-            tally.lines += blank
-            tally.blank += blank
+            report.lines += blank
+            report.blank += blank
             batch = batch[blank:]
             if not batch:
                 continue
-            where = f"{tally.source}: line {tally.lines + 1}"
-            rows = _Rows(_find_layout(where, batch, fields, delimiter), clock, tally)
+            where = f"{report.source}: line {report.lines + 1}"
+            rows = _Rows(_find_layout(where, batch, fields, delimiter), clock, report)
         yield from rows.read(batch, complete)
     if rows is None:
-        raise InputError(f"{tally.source}: the log is empty; export one with: {EXPORT}")
+        raise InputError(f"{report.source}: the log is empty; export one with: {EXPORT}")
 
 
 def split_lines(read: Callable[[int], bytes]) -> Iterator[tuple[list[bytes], bool]]:
@@ -156,10 +156,10 @@ class _Rows:
     column that the log does not have refers to.
     """
 
-    def __init__(self, layout: SacctLayout, clock: SacctClock, tally: Tally) -> None:
+    def __init__(self, layout: SacctLayout, clock: SacctClock, report: ReadReport) -> None:
         self._layout = layout
         self._clock = clock
-        self._tally = tally
+        self._report = report
         self._node_lists = NodeLists()
         self._at = {name: layout.column(*names) for name, (names, _) in _COLUMNS.items()}
         absent = len(layout.names)
@@ -173,11 +173,11 @@ class _Rows:
 
     def read(self, batch: list[bytes], complete: bool) -> Iterator[LoggedAllocation]:
         """Yield the allocations among some lines; the last line may not be complete."""
-        tally, layout = self._tally, self._layout
+        report, layout = self._report, self._layout
         delimiter, delimiters = layout.delimiter.encode(), layout.delimiters
         before_id = self._at["JobID"]
         is_step = _STEP.match
-        number, steps = tally.lines, 0
+        number, steps = report.lines, 0
         for line in batch:
             number += 1
             is_whole = line.count(delimiter) == delimiters
@@ -186,8 +186,8 @@ class _Rows:
             ):
                 steps += 1
                 continue
-            tally.lines = number
-            tally.steps += steps
+            report.lines = number
+            report.steps += steps
             steps = 0
             if is_whole:
                 row = _decode(line).split(layout.delimiter)
@@ -197,19 +197,19 @@ class _Rows:
             else:
                 allocation = self._odd_line(line, complete)
             if allocation is not None:
-                tally.use(allocation)
+                report.use(allocation)
                 yield allocation
-        tally.lines = number
-        tally.steps += steps
+        report.lines = number
+        report.steps += steps
 
     def _odd_line(self, line: bytes, complete: bool) -> LoggedAllocation | None:
         """Count a line that has not as many fields as there are columns, or mend it."""
-        tally, layout = self._tally, self._layout
+        report, layout = self._report, self._layout
         if line == OVERLONG:
-            tally.refuse(tally.lines, Flaw.TOO_LONG, f"it is longer than {MAX_LINE} bytes")
+            report.refuse(report.lines, Flaw.TOO_LONG, f"it is longer than {MAX_LINE} bytes")
             return None
         if not line.strip():
-            tally.blank += 1
+            report.blank += 1
             return None
         cells = _decode(line).split(layout.delimiter)
         if layout.trailing and not cells[-1]:
@@ -218,19 +218,19 @@ class _Rows:
         if len(cells) <= len(layout.names):
             if complete:
                 why = "a name may hold a line break"
-                tally.refuse(tally.lines, Flaw.FIELD_COUNT, f"{counts}; {why}: {quote(cells[0])}")
+                report.refuse(report.lines, Flaw.FIELD_COUNT, f"{counts}; {why}: {quote(cells[0])}")
             else:
-                tally.refuse(tally.lines, Flaw.CUT_OFF, counts)
+                report.refuse(report.lines, Flaw.CUT_OFF, counts)
             return None
         if _STEP.match(cells[self._at["JobID"]].encode()) and not any(
             name in FREE_TEXT for name in layout.names[: self._at["JobID"]]
         ):
-            tally.steps += 1
+            report.steps += 1
             return None
         row = repair(cells, layout, self._check, self._read_columns)
         if row is None:
-            tally.refuse(
-                tally.lines,
+            report.refuse(
+                report.lines,
                 Flaw.FIELD_COUNT,
                 f"{counts}; a name holds {layout.delimiter!r} and it is not certain which: "
                 "export with a --delimiter that no name holds",
@@ -250,34 +250,34 @@ class _Rows:
 
     def _row(self, row: list[str], doubts: tuple[Doubt, ...]) -> LoggedAllocation | None:
         """Count a row; return the allocation that it is."""
-        tally, at = self._tally, self._at
+        report, at = self._report, self._at
         try:
             if not _JOB.fullmatch(row[at["JobID"]]) and self._is_no_job(row):
                 return None
             if row[at["Start"]] in _NEVER or row[at["NodeList"]] == _NOT_ASSIGNED:
-                tally.never_started += 1
+                report.never_started += 1
                 return None
             if "gres/" in row[at["AllocTRES"]] or "gpu" in row[at["AllocGRES"]]:
                 gpus, tres = self._gpus(row)
                 if gpus:
                     return self._allocation(row, gpus, tres, doubts)
-            tally.no_gpu += 1
+            report.no_gpu += 1
         except FieldError as error:
             try:
                 self._check(row)
             except FieldError as at_column:
                 if at_column.flaw is error.flaw:
                     error = at_column
-            tally.refuse(tally.lines, error.flaw, str(error))
+            report.refuse(report.lines, error.flaw, str(error))
         return None
 
     def _is_no_job(self, row: list[str]) -> bool:
         """Count a row that is no job; an array's unstarted tasks are one."""
         if tuple(cell.casefold() for cell in row[:-1]) == self._layout.names:
-            self._tally.headers += 1
+            self._report.headers += 1
             return True
         if parse_job_id(row[self._at["JobID"]]).step:
-            self._tally.steps += 1
+            self._report.steps += 1
             return True
         return False
 
@@ -352,7 +352,7 @@ class _Rows:
             restarts=parse_number(row[at["Restarts"]]),
             doubts=doubts
             + find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
-            line=self._tally.lines,
+            line=self._report.lines,
         )
 
 

@@ -20,6 +20,7 @@ from hetsched_core.traces.synthetic.arrivals import ArrivalClock, Gaps, fit_gaps
 from hetsched_core.traces.synthetic.choices import Choices, most_gpus
 from hetsched_core.traces.synthetic.options import SyntheticOptions
 from hetsched_core.traces.synthetic.sizes import Sizes, fit_sizes
+from hetsched_core.traces.synthetic.statistics import statistics_like
 from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Cluster, Job, RequirementSet, SpeedTable, Submission
 
@@ -149,7 +150,8 @@ class SyntheticWorkload:
             InputError: An option, or the options together, cannot be met.
         """
         most = most_gpus(cluster, models, tables)
-        trace = options.trace.at_most(most).lasting(options.time_scale)
+        like = statistics_like(options.like)
+        trace = like.at_most(most).lasting(options.time_scale)
         sizes = fit_sizes(trace)
         streams = _Streams(options.seed, options.jobs)
         gpu_s = math.fsum(
@@ -164,7 +166,7 @@ class SyntheticWorkload:
         clock = ArrivalClock(options.day_night)
         cv = trace.arrival_cv if options.arrival_cv is None else options.arrival_cv
         pace = (options.jobs - 1) / span_s * SECONDS_PER_HOUR
-        left_out = len(trace.gpu_classes) < len(options.trace.gpu_classes)
+        left_out = len(trace.gpu_classes) < len(like.gpu_classes)
         return cls(
             tables,
             (

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, root
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.synthetic.options import TraceStatistics
+from hetsched_core.traces.synthetic.statistics import TraceStatistics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -204,8 +204,8 @@ def test_decisions_are_made_again_and_differences_told(
     plan = policy.plan(snapshot)
     writer = DecisionWriter(policy)
     wrong = plan.revise({"j": Waiting(Reason(ReasonCode.NO_ROOM))})
-    # As fifo makes it, of a bygone form, and a false one.
-    documents = (writer.write(snapshot, plan), '{"schema":1}', writer.write(snapshot, wrong))
+    # Of a bygone form, a false one, and as fifo makes it.
+    documents = ('{"schema":1}', writer.write(snapshot, wrong), writer.write(snapshot, plan))
     path = folder / "decided.duckdb"
     with Store.open(path, Mode.WRITE) as store:
         for document in documents:
@@ -214,10 +214,10 @@ def test_decisions_are_made_again_and_differences_told(
     code, out, err = hetsched("db", "repeat", path)
     assert code == 1
     assert out.splitlines() == [
-        "decision 2: schema is 1; a record of a decision has 'hetsched-decision/1'",
-        "decision 3 differs in job j",
+        "decision 1: schema is 1; a record of a decision has 'hetsched-decision/1'",
+        "decision 2 differs in job j",
     ]
     assert "1 decisions come out the same, 1 otherwise, 1 cannot be made again" in err
-    assert said("repeat", path, "--after", "3").endswith(
-        "0 decisions come out the same, 0 otherwise, 0 cannot be made again\n"
+    assert said("repeat", path, "--after", "2").endswith(
+        "1 decisions come out the same, 0 otherwise, 0 cannot be made again\n"
     )

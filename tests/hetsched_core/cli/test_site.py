@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hetsched_core.records.runlog import RunRecord
-from hetsched_core.records.runlog_file import read_run_log
 from hetsched_core.traces.cluster_file import parse_cluster
 from tests.hetsched_core.cli.conftest import Run
 
@@ -61,18 +61,19 @@ def files(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def runs(policy: str) -> Iterator[tuple[RunRecord, str]]:
+def runs(policy: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Each run of a run log, with the account of its job."""
-    log = read_run_log(Path(f"runs/{policy}.jsonl")).log
-    accounts = {record.job.id: record.job.account for record in log.jobs}
-    for run in log.runs:
-        yield run, accounts[run.job]
+    lines = [json.loads(line) for line in Path(f"runs/{policy}.jsonl").read_text().splitlines()]
+    jobs = [line["job"] for line in lines if line.get("kind") == "job"]
+    accounts = {job["id"]: job["account"] for job in jobs}
+    for run in (line for line in lines if line.get("kind") == "run"):
+        yield run, accounts[run["job"]]
 
 
 def gpu_hours(policy: str, until_s: float) -> dict[str, float]:
     hours = {"physics": 0.0, "biology": 0.0}
     for run, account in runs(policy):
-        hours[account] += max(0.0, min(run.freed_s, until_s) - run.since_s) / HOUR_S
+        hours[account] += max(0.0, min(run["freed_s"], until_s) - run["since_s"]) / HOUR_S
     return hours
 
 
@@ -124,7 +125,7 @@ def test_limits_are_never_exceeded(hetsched: Run) -> None:
     assert hetsched("replay", "log", *words).code == 0
     for policy in ("fifo", "slurm", "steady"):
         mine = [run for run, account in runs(policy) if account == "physics"]
-        held = [(run.since_s, run.freed_s) for run in mine]
+        held = [(run["since_s"], run["freed_s"]) for run in mine]
         most = max(sum(since <= at < freed for since, freed in held) for at, _ in held)
         assert most == 6, policy
 
@@ -135,9 +136,9 @@ def test_a_tier_goes_first_under_slurm_and_without_a_word_nothing_is_told(hetsch
     Path("log").write_text("\n".join(lines) + "\n")
     base = ("replay", "log", "--policy=slurm", "--run-log=runs")
     assert hetsched(*base, "--site=qos").code == 0
-    with_site = {run.job: run.since_s for run, _ in runs("slurm")}
+    with_site = {run["job"]: run["since_s"] for run, _ in runs("slurm")}
     assert hetsched(*base).code == 0
-    without = {run.job: run.since_s for run, _ in runs("slurm")}
+    without = {run["job"]: run["since_s"] for run, _ in runs("slurm")}
     assert with_site["179"] < BEGIN + 0.5 * HOUR_S < BEGIN + HOUR_S < without["179"]
 
 

@@ -12,7 +12,6 @@ from hetsched_core.measures.metrics import Measures, PlanTimes, measure
 from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
-    PlanRecord,
     PlanRecords,
     RunEnd,
     RunLog,
@@ -186,14 +185,13 @@ def run_records(draw: st.DrawFn, names: list[str]) -> list[RunRecord]:
 def run_logs(draw: st.DrawFn) -> RunLog:
     names = [f"j{k}" for k in range(draw(st.integers(0, 6)))]
     nodes = draw(st.lists(st.tuples(TIMES, NODES, st.sampled_from(NodeCondition)), max_size=6))
-    plans = [
-        PlanRecord(ORIGIN, frozenset({Trigger.ROUND}), plan_s, 1, 0)
-        for plan_s in draw(st.lists(st.floats(0.0, 9.0), max_size=5))
-    ]
+    plans = PlanRecords()
+    for plan_s in draw(st.lists(st.floats(0.0, 9.0), max_size=5)):
+        plans.add(ORIGIN, frozenset({Trigger.ROUND}), plan_s, 1, 0)
     return a_log(
         round_s=draw(st.sampled_from([0.5, 7.0, 10.0, 1000.0])),
         decision_s=draw(st.sampled_from([0.0, 2.0])),
-        plans=PlanRecords(plans),
+        plans=plans,
         rounds=draw(st.integers(0, 9)),
         wall_s=draw(SECONDS),
         jobs=draw(job_records(names)),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policies.allox import Allox
 from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policy import Policy, PolicyInfo
 from hetsched_core.records.runlog import RunLog, RunRecord, each
-from hetsched_core.records.runlog_file import read_run_log, write_run_log
 from hetsched_core.simulate import (
     Incident,
     JobCrashed,
@@ -211,17 +207,6 @@ def test_hundreds_of_thousands_of_equal_rounds_are_a_few_records() -> None:
     assert many.jobs[0].end_s == pytest.approx(500_000 * 13.0)
     assert many.jobs[0].wait_s == pytest.approx(500_000 * 1.0)
     assert sum(run.times * run.productive_s for run in many.runs) == pytest.approx(6e6)
-
-
-def test_repeated_runs_are_written_and_read_back(tmp_path: Path) -> None:
-    log, file = alone(20), tmp_path / "log.jsonl"
-    write_run_log(log, file)
-    assert read_run_log(file).log.runs == log.runs
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    broken = [{**line, "every_s": 1.0} if line.get("times", 1) > 1 else line for line in lines]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in broken))
-    with pytest.raises(InputError, match="no sooner than its GPUs are free"):
-        read_run_log(file)
 
 
 def test_no_stretch_begins_on_a_node_that_takes_no_work_though_the_plan_still_says_so() -> None:

@@ -108,7 +108,6 @@ def test_a_run_keeps_its_name_until_something_that_decides_it_changes(folder: Pa
     [
         ("sweep/1", "sweep/2", "a sweep has the line schema"),
         ("seeds = [3, 5]", "seeds = []", "seeds is []"),
-        ("seeds = [3, 5]", "seeds = true", "seeds is True"),
         ("seeds = [3, 5]", "sedes = 3", "unknown key 'sedes': did you mean 'seeds'"),
         ('name = "log"', 'name = "log"\nseeds = -1', "workload 'log': seeds is -1"),
         ('name = "log"', 'name = "a/b"', "workload name 'a/b'"),

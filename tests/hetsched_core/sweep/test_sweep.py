@@ -72,6 +72,7 @@ def test_every_run_is_a_row_and_the_page_has_means_over_the_seeds(tmp_path: Path
     mean = estimate([float(str(v)) for v in rows["restarts"][1::2]])
     assert mean is not None
     assert f"{mean.mean:.0f}" in page
+    assert '<span class="unit">± ' in page
     assert "<script" not in page
     assert "http" not in page
 
@@ -132,9 +133,9 @@ LAS = 'name = "las"'
             "try.toml: hops.lam='x' is not a number",
         ),
         (LAS, LAS + "\n[options]\nrestart_cost = -10", "try.toml: options: restart_cost = -10"),
-        (DRAWN, "jobs = 0", "the number of jobs is 0; expected 2"),
+        (DRAWN, "jobs = 0", "jobs = 0 is not within 2 and 1e+09"),
         (DRAWN, 'jobs = 40, like = "phily"', "unknown trace 'phily': did you mean 'philly'"),
-        (DRAWN, "jobs = 40, elastic_share = 2.0", "the share of elastic jobs is 2"),
+        (DRAWN, "jobs = 40, elastic_share = 2.0", "elastic_share = 2.0 is not within 0 and 1"),
         (DRAWN, 'jobs = "many"', "'many' is not a valid integer"),
         (DRAWN, "jobs = 40, arrival_cv = 0.1", "variation of arrivals"),
         (DRAWN, 'models = "hops", throughputs = "cluster.toml"', "--models or --throughputs"),

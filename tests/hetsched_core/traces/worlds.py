@@ -127,7 +127,7 @@ def read_log(data: bytes, options: SacctOptions | None = None) -> Outcome:
     assert report.lines == sum(classes) + report.used + report.unusable
     assert report.complete
     assert report.used == len(allocations)
-    assert report.unusable == len(unusable) == sum(flaw.count for flaw in report.flaws)
+    assert report.unusable == len(unusable) == sum(seen.count for seen in report.flaws.values())
     return Outcome(allocations, report, unusable)
 
 

@@ -20,7 +20,6 @@ COUNTS = st.lists(st.integers(1, 1_000_000), min_size=1, max_size=16, unique=Tru
     [
         ("2-16", 8, (2, 4, 6, 8, 10, 12, 14, 16)),
         ("1-16", 8, (1, 3, 5, 7, 10, 12, 14, 16)),
-        ("4-16", 4, (4, 8, 12, 16)),
         ("1-3", 8, (1, 2, 3)),
         ("2-16", 3, (2, 9, 16)),
     ],
@@ -97,10 +96,6 @@ def test_lists_and_ranges_mix_and_duplicates_merge() -> None:
     [
         ("", "neither a GPU count nor a range"),
         ("4,", "neither a GPU count nor a range"),
-        ("-4", "neither a GPU count nor a range"),
-        ("1.5", "neither a GPU count nor a range"),
-        ("two", "neither a GPU count nor a range"),
-        ("1-2-3", "neither a GPU count nor a range"),
         ("9999999999", "neither a GPU count nor a range"),
         ("8-4", "write 4-8 instead"),
         ("0", "within 1 to"),

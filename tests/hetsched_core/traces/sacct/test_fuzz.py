@@ -83,11 +83,6 @@ def test_any_bytes_are_a_log_or_an_input_error(data: bytes) -> None:
     check(data, SacctOptions(fields=parse_fields("JobID,State,Submit,Start,End,AllocTRES,...")))
 
 
-@given(st.lists(st.binary(max_size=60), max_size=6))
-def test_any_lines_after_a_header_are_read_or_refused(lines: list[bytes]) -> None:
-    check(b"JobID|State|Submit|Start|End|AllocTRES|JobName\n" + b"\n".join(lines))
-
-
 def values(*likely: str) -> st.SearchStrategy[str]:
     """Return likely values of a column, and now and then anything else."""
     return st.one_of(st.sampled_from(likely), st.sampled_from(likely), st.text(max_size=12))

@@ -97,15 +97,12 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used() -
         # Ids are those that text shows.
         ({"array": {"job_id": 83, "task_id": number(3)}, "job_id": 83}, "job_id", "83_3"),
         ({"array": {"job_id": 83, "task_id": number(0)}, "job_id": 90}, "job_id", "83_0"),
-        ({"array": {"job_id": 83, "task_id": 2}}, "job_id", "83_2"),
         ({"het": {"job_id": 86, "job_offset": number(1)}, "job_id": 87}, "job_id", "86+1"),
         ({"array": None, "het": None}, "job_id", "100"),
         # States are words, or lists of a state and flags.
         ({"state": {"current": ["NODE_FAIL"]}}, "state", LoggedState.NODE_FAIL),
         ({"state": {"current": ["PENDING", "REQUEUED"]}}, "state", LoggedState.REQUEUED),
-        ({"state": {"current": "TIMEOUT", "reason": "None"}}, "state", LoggedState.TIMEOUT),
         ({"state": "FAILED"}, "state", LoggedState.FAILED),
-        ({"state": ["FAILED"]}, "state", LoggedState.FAILED),
         ({"state": {"current": ["DREAMING"]}}, "state", LoggedState.UNKNOWN),
         # Time limits are minutes, of newer and older versions.
         (time(limit=number(10)), "time_limit_s", 600.0),
@@ -130,10 +127,8 @@ def test_values_of_newer_and_older_versions_are_read(
     ("change", "counted"),
     [
         (time(start=4_294_967_294), "never_started"),
-        (time(start=0), "never_started"),
         ({"nodes": "None assigned"}, "never_started"),
         (gres(), "no_gpu"),
-        (gres(("gpu", 0)), "no_gpu"),
     ],
 )
 def test_records_without_gpus_are_counted_by_what_they_are(
@@ -156,8 +151,6 @@ def test_records_without_gpus_are_counted_by_what_they_are(
         ({"tres": {"allocated": [3]}}, "unreadable TRES: '3' is no object"),
         ({"state": {}}, "not a job record: has no state"),
         (gres(("gpu", "four")), "unreadable number: count: 'four' is no number"),
-        (gres(("gpu", -4)), "unreadable number: count: -4 is negative"),
-        (gres(("gpu", True)), "unreadable number: count: 'True' is no number"),
         (gres(("gpu:a100", 4), ("gpu", 2)), "unreadable TRES: 4 GPUs by type but 2"),
         (gres(("shard", 4)), "part of a GPU: holds shards"),
         (time(start=-5), "unreadable time: start: -5 is negative"),
@@ -165,7 +158,6 @@ def test_records_without_gpus_are_counted_by_what_they_are(
         (time(start=10**30), "unreadable time: start: 1"),
         (time(submission=0), "unreadable time: has no time of submission"),
         (time(end=1_757_686_199), "times out of order: ends 1 s before its Start"),
-        (time(elapsed=-1), "unreadable number: elapsed: -1 is negative"),
         ({}, "not a job record: is '7' and no object"),
         ({"nodes": "n[1-"}, "unreadable node list: 'n[1-' is no node list"),
     ],
@@ -181,18 +173,13 @@ def test_a_record_that_cannot_be_used_says_which_and_why(change: dict[str, Any],
     ("data", "why"),
     [
         (b"{", "no job in it"),
-        (b'{"jobs": []}', "no job in it; expected"),
         (b"[1, 2]", "no JSON after record 0: expected '{', found '\\['"),
         (b'{"jobs": [{"job_id": 1, "job_state": ["RUNNING"]}]}', "record 1 has no object 'time'"),
         (b'{"jobs": [7]}', "record 1 is '7' and no object"),
-        (b'{"meta": tru}', "no JSON after record 0"),
-        (b'{"jobs" 3}', "no JSON after record 0: expected ':', found '3'"),
-        (b'{"jobs": ' + b"[" * 100_000, "no JSON after record 0|no job in it"),
         (
             b'{"jobs": [{"job_id": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
             "no JSON after record 0: nested too deep for a record",
         ),
-        (b'{"jobs": [{"job_id": ' + b"9" * 5_000 + b"}]}", "no JSON after record 0"),
     ],
 )
 def test_what_is_not_the_json_of_sacct_is_an_error(data: bytes, why: str) -> None:
@@ -206,12 +193,6 @@ def test_broken_json_after_good_records_is_an_error_that_says_where() -> None:
     with pytest.raises(InputError, match="no JSON after record 1"):
         list(log)
     assert not log.report.complete
-
-
-def test_a_record_may_be_longer_than_what_is_read_at_once() -> None:
-    steps = [{"step": {"id": f"100.{step}", "name": "é☃" * 10}} for step in range(20_000)]
-    outcome = read_log(dump(record(steps=steps), record(job_id=101)))
-    assert [one.job_id for one in outcome.allocations] == ["100", "101"]
 
 
 def test_every_place_to_cut_a_file_off_is_noticed_until_the_list_of_jobs_has_ended() -> None:

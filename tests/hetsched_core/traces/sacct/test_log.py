@@ -46,8 +46,8 @@ def test_unusable_lines_are_listed_when_asked_for_and_the_first_are_kept() -> No
     list(log)
     assert len(listed) == 11
     assert listed[0].startswith("line 4: unreadable job id: JobID: 'x' is no job id")
-    assert sorted(flaw.count for flaw in log.report.flaws) == [1, 10]
-    assert all(len(flaw.first) <= 3 for flaw in log.report.flaws)
+    assert sorted(seen.count for seen in log.report.flaws.values()) == [1, 10]
+    assert all(len(seen.first) <= 3 for seen in log.report.flaws.values())
 
 
 def test_compressed_text_and_a_stream_that_gives_a_byte_at_a_time_will_do() -> None:

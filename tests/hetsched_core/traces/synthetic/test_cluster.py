@@ -3,8 +3,7 @@
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.synthetic import synthetic_cluster
-from hetsched_core.traces.synthetic.cluster import MOST_NODES
+from hetsched_core.traces.synthetic.cluster import MOST_NODES, synthetic_cluster
 
 
 def test_every_type_gets_as_many_nodes_give_or_take_one() -> None:
