@@ -9,18 +9,17 @@ without the option that is a new one in the place for temporary files.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks.papers.fidelity import markdown
 from benchmarks.papers.hops_cells import Found, HopsCell, PolicyVariant, result
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, markdown, rewrite
 
 PAGE = PAGES / "hops.md"
 SEEDS = range(10)
@@ -307,12 +306,8 @@ def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(f"replays are kept in {folder}", err=True)
     replays = Replays(folder)
-    page = PAGE.read_text()
-    fresh = filled(page, {name: FIGURES[name](replays) for name in names or FIGURES})
-    if not check:
-        PAGE.write_text(fresh)
-    elif fresh != page:
-        sys.exit(1)
+    figures = {name: partial(figure, replays) for name, figure in FIGURES.items()}
+    rewrite(PAGE, figures, names, check=check)
 
 
 if __name__ == "__main__":

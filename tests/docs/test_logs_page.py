@@ -19,6 +19,6 @@ def test_the_bundled_log_is_as_close_as_the_page_says() -> None:
 
 
 def test_the_logs_of_two_sites_are_as_close_as_the_page_says(data_dir: Path) -> None:
-    page, folder = logs.PAGE.read_text(), data_dir / "sacct"
+    page, folder = logs.PAGE.read_text(), data_dir
     assert line(logs.row("Fox (University of Oslo)", logs.fox(folder))) in page
     assert line(logs.row("Hábrók (University of Groningen)", logs.habrok(folder))) in page
