@@ -65,26 +65,17 @@ def named(variant: PolicyVariant) -> str:
     return variant.policy + (", speeds known" if known else "")
 
 
-class Replays:
-    """Replays by what is varied, over seeds."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keep what is computed in a folder."""
-        self._folder = folder
-
-    def over(
-        self,
-        seeds: Sequence[int],
-        scale: str,
-        variant: PolicyVariant,
-        *,
-        round_s: float = 360.0,
-        faster: float = 1.0,
-    ) -> list[Found]:
-        """Return what came out for each seed."""
-        return [
-            result(HopsCell(scale, variant, seed, round_s, faster), self._folder) for seed in seeds
-        ]
+def over(
+    folder: Path,
+    seeds: Sequence[int],
+    scale: str,
+    variant: PolicyVariant,
+    *,
+    round_s: float = 360.0,
+    faster: float = 1.0,
+) -> list[Found]:
+    """Return what came out for each seed, kept in a folder once it is computed."""
+    return [result(HopsCell(scale, variant, seed, round_s, faster), folder) for seed in seeds]
 
 
 # -- Statistics ------------------------------------------------------------------------------------
@@ -122,10 +113,10 @@ def times(sample: Sequence[float], base: Sequence[float]) -> str:
 # -- Tables ----------------------------------------------------------------------------------------
 
 
-def main_line(replays: Replays, scale: str, variant: PolicyVariant) -> tuple[str, ...]:
+def main_line(folder: Path, scale: str, variant: PolicyVariant) -> tuple[str, ...]:
     """Return what a policy makes of one of the paper's settings."""
     seeds = SEEDS_OF[scale][variant]
-    found = replays.over(seeds, scale, variant)
+    found = over(folder, seeds, scale, variant)
     return (
         named(variant),
         str(len(seeds)),
@@ -136,11 +127,11 @@ def main_line(replays: Replays, scale: str, variant: PolicyVariant) -> tuple[str
     )
 
 
-def main_table(replays: Replays, scale: str) -> str:
+def main_table(folder: Path, scale: str) -> str:
     """Return every policy's means, the paper's below each that it has."""
     lines = []
     for variant in SEEDS_OF[scale]:
-        lines.append(main_line(replays, scale, variant))
+        lines.append(main_line(folder, scale, variant))
         published = PAPER.get((scale, variant.policy))
         if published and variant is not HOPS_KNOWING:
             cells = (f"{value:g}" for value in published)
@@ -162,14 +153,14 @@ def main_table(replays: Replays, scale: str) -> str:
 RATIOS = ("makespan", "jct", "wait", "max_ratio")
 
 
-def ratio_table(replays: Replays, scale: str) -> str:
+def ratio_table(folder: Path, scale: str) -> str:
     """Return how many times Hops's measures those of the others are, the paper's beside."""
     first, *rivals = SEEDS_OF[scale]
     own = PAPER[scale, "hops"]
     lines = []
     for variant in rivals:
         seeds = SEEDS_OF[scale][variant]
-        base, found = (replays.over(seeds, scale, each) for each in (first, variant))
+        base, found = (over(folder, seeds, scale, each) for each in (first, variant))
         published = PAPER.get((scale, variant.policy)) if variant is not HOPS_KNOWING else None
         cells = []
         for at, measure in enumerate(RATIOS):
@@ -191,11 +182,11 @@ PRIORITIES = {
 }
 
 
-def priorities(replays: Replays) -> str:
+def priorities(folder: Path) -> str:
     """Return the largest latency ratio by class of GPU hours under each priority."""
     lines = []
     for name, variant in PRIORITIES.items():
-        found = replays.over(FEW_SEEDS, SMALL, variant)
+        found = over(folder, FEW_SEEDS, SMALL, variant)
         by_class = (
             f"{np.mean([each.class_ratio[size] for each in found]):.2f}"
             for size in ("S", "M", "L", "XL")
@@ -210,12 +201,12 @@ def priorities(replays: Replays) -> str:
 RATES = (30, 60, 120, 300, 600, 1200)
 
 
-def rates(replays: Replays) -> str:
+def rates(folder: Path) -> str:
     """Return average JCT and its difference from Hops's by arrivals an hour."""
     lines = []
     for rate in RATES:
         own, *others = (
-            values(replays.over(FEW_SEEDS, SMALL, variant, faster=rate / 100), "jct")
+            values(over(folder, FEW_SEEDS, SMALL, variant, faster=rate / 100), "jct")
             for variant in (HOPS, SIA, GAVEL)
         )
         line = [f"{rate} ({rate / 10:g})", f"{np.mean(own):.2f}"]
@@ -229,12 +220,12 @@ def rates(replays: Replays) -> str:
     return markdown(heads, lines)
 
 
-def compared(replays: Replays, variants: Mapping[str, PolicyVariant]) -> str:
+def compared(folder: Path, variants: Mapping[str, PolicyVariant]) -> str:
     """Return variants of Hops on 64 GPUs, and their paired ratios to the first."""
     lines = []
     base: list[Found] = []
     for name, variant in variants.items():
-        found = replays.over(SEEDS, SMALL, variant)
+        found = over(folder, SEEDS, SMALL, variant)
         ratios = [times(values(found, m), values(base, m)) if base else "1" for m in RATIOS[:2]]
         base = base or found
         lines.append((name, *(spread(values(found, m)) for m in MEASURES), *ratios))
@@ -257,21 +248,21 @@ ROUNDS_S = (60.0, 360.0)
 SWEEP = (*MEASURES, "max_ftf")
 
 
-def sweep(replays: Replays, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
+def sweep(folder: Path, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
     """Return means for variants and round lengths on 64 GPUs."""
     rows = []
     for name, (variant, round_s) in lines.items():
-        found = replays.over(FEW_SEEDS, SMALL, variant, round_s=round_s)
+        found = over(folder, FEW_SEEDS, SMALL, variant, round_s=round_s)
         means = (f"{np.mean(values(found, measure)):.2f}" for measure in SWEEP)
         unfair = f"{100 * np.mean(values(found, 'unfair')):.0f}"
         rows.append((name, *means, unfair, f"{np.mean(values(found, 'restarts')):.0f}"))
     return markdown(("", *MEASURES.values(), "max. FTF", "FTF > 1 %", "restarts"), rows)
 
 
-def rounds(replays: Replays) -> str:
+def rounds(folder: Path) -> str:
     """Return Hops and its rivals by the length of a round."""
     return sweep(
-        replays,
+        folder,
         {
             f"{named(variant)}, {length:.0f} s": (variant, length)
             for variant in (HOPS, SIA, GAVEL)
@@ -282,16 +273,16 @@ def rounds(replays: Replays) -> str:
 
 # -- The page --------------------------------------------------------------------------------------
 
-FIGURES: dict[str, Callable[[Replays], str]] = {
-    "small": lambda replays: main_table(replays, SMALL),
-    "small-ratios": lambda replays: ratio_table(replays, SMALL),
-    "large": lambda replays: main_table(replays, LARGE),
-    "large-ratios": lambda replays: ratio_table(replays, LARGE),
+FIGURES: dict[str, Callable[[Path], str]] = {
+    "small": lambda folder: main_table(folder, SMALL),
+    "small-ratios": lambda folder: ratio_table(folder, SMALL),
+    "large": lambda folder: main_table(folder, LARGE),
+    "large-ratios": lambda folder: ratio_table(folder, LARGE),
     "priorities": priorities,
     "rates": rates,
-    "awareness": lambda replays: compared(replays, AWARENESS),
-    "adjustment": lambda replays: compared(replays, ADJUSTMENT),
-    "lambdas": lambda replays: sweep(replays, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
+    "awareness": lambda folder: compared(folder, AWARENESS),
+    "adjustment": lambda folder: compared(folder, ADJUSTMENT),
+    "lambdas": lambda folder: sweep(folder, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
     "rounds": rounds,
 }
 
@@ -305,8 +296,7 @@ def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
     folder = cells or Path(tempfile.mkdtemp(prefix="hops-"))
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(f"replays are kept in {folder}", err=True)
-    replays = Replays(folder)
-    figures = {name: partial(figure, replays) for name, figure in FIGURES.items()}
+    figures = {name: partial(figure, folder) for name, figure in FIGURES.items()}
     rewrite(PAGE, figures, names, check=check)
 
 
