@@ -76,18 +76,6 @@ def mean(parts: list[torch.Tensor]) -> torch.Tensor:
     return (doubles[0] + away).to(parts[0].dtype)
 
 
-@pytest.mark.parametrize("make", ["classifier", "convolution", "transformer"])
-def test_training_in_tasks_is_training_in_plain_torch_bit_for_bit(
-    tmp_path: Path, make: str
-) -> None:
-    own = trainer(tmp_path, make)
-    for round_ in range(3):
-        do(own, round_)
-        if round_ == 1:
-            own.layers.evict()
-    assert same(Rounds(tmp_path / make, 1).state(3), plain(job(make)))
-
-
 @pytest.mark.parametrize(
     ("make", "order"),
     [
