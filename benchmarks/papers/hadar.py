@@ -32,16 +32,8 @@ from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
-from hetsched_core.types import (
-    Cluster,
-    Job,
-    Layer,
-    Node,
-    RequirementSet,
-    Speeds,
-    SpeedTable,
-    Submission,
-)
+from hetsched_core.types import Cluster, Node, Submission
+from tests.hetsched_core.worlds import linear_speeds, submission
 
 PAGE = PAGES / "hadar.md"
 PLOT = PAGES / "hadar-decisions.svg"
@@ -64,30 +56,19 @@ PER_ROUND = ((40, 20, 30), (5, 15, 5), (10, 2, 20))
 """Epochs a round of each job with all its GPUs on V100, P100, K80."""
 
 
-def table_of(gpu_types: tuple[str, ...], per_gpu: Sequence[float]) -> SpeedTable:
-    """Return speeds that grow linearly with the GPUs, wherever they are."""
-    speeds = np.array(per_gpu, np.float64)[:, None]
-    return SpeedTable(
-        gpu_types, np.ones(1, np.int64), speeds, speeds, np.full(speeds.shape, Layer.TRUTH, np.int8)
-    )
-
-
 def fig1_ends(variant: Variant) -> list[int]:
     """Return the round in which each of the three jobs ends; a sample is an epoch."""
-    tables = {
-        f"J{j + 1}": table_of(
-            ("v100", "p100", "k80"), [epochs / NEED[j] / ROUND_S for epochs in PER_ROUND[j]]
-        )
+    speeds = {
+        f"J{j + 1}": {
+            gpu_type: epochs / NEED[j] / ROUND_S
+            for gpu_type, epochs in zip(FIG1.gpu_types, PER_ROUND[j], strict=True)
+        }
         for j in range(3)
     }
     jobs = [
-        Submission(
-            Job(f"J{j + 1}", 0.0, RequirementSet((NEED[j],)), f"J{j + 1}", float(EPOCHS[j])),
-            float(EPOCHS[j]),
-        )
-        for j in range(3)
+        submission(f"J{j + 1}", float(EPOCHS[j]), (NEED[j],), profile=f"J{j + 1}") for j in range(3)
     ]
-    loaded = made_up(jobs, FIG1, Speeds(FIG1, tables))
+    loaded = made_up(jobs, FIG1, linear_speeds(FIG1, speeds))
     log = replayed(loaded, make_policy(*variant), SimulationSettings(restart_cost_s=0.0))
     ends = {record.job.id: record.end_s or math.inf for record in log.jobs}
     return [round(math.ceil(ends[f"J{j + 1}"] / ROUND_S - 1e-6)) for j in range(3)]
@@ -257,8 +238,7 @@ def mix(where: str, names: Sequence[str]) -> list[Submission]:
         profile = MODELS[short]
         fastest = max(speeds.per_gpu(profile, t, 1) for t in CLUSTERS[where])
         samples = float(round(fastest * 60.0 * MINUTES[classes[profile]]))
-        job = Job(f"{at:02}-{short}", 0.0, RequirementSet((1,)), profile, samples)
-        jobs.append(Submission(job, samples))
+        jobs.append(submission(f"{at:02}-{short}", samples, profile=profile))
     return jobs
 
 

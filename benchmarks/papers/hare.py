@@ -30,16 +30,14 @@ from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.types import (
     Cluster,
     Job,
-    Layer,
     LossCurve,
     Node,
     RequirementSet,
-    Speeds,
-    SpeedTable,
     Submission,
     TaskShape,
     TaskTimes,
 )
+from tests.hetsched_core.worlds import linear_speeds
 
 PAGE = PAGES / "hare.md"
 PLOT = PAGES / "hare-decisions.svg"
@@ -93,20 +91,13 @@ def world(case: HareCase) -> ReplayInputs:
     nodes = case.gpus // 4
     types = [case.level[n * len(case.level) // nodes] for n in range(nodes)]
     cluster = Cluster(tuple(Node(f"n{n:02d}", gpu, 4) for n, gpu in enumerate(types)))
-    tables = {}
-    for model in MODELS:
-        tasks = {gpu: times_of(model, gpu, case) for gpu in case.level}
-        # For policies of gangs: a worker does a mini-batch a round.
-        each = np.array([[1.0 / (t.train_s + t.sync_s)] for t in tasks.values()])
-        tables[model] = SpeedTable(
-            case.level,
-            np.ones(1, np.int64),
-            each,
-            each,
-            np.full(each.shape, Layer.TRUTH, np.int8),
-            tasks=tasks,
-        )
-    return made_up(_jobs(case), cluster, Speeds(cluster, tables))
+    tasks = {model: {gpu: times_of(model, gpu, case) for gpu in case.level} for model in MODELS}
+    # For policies of gangs: a worker does a mini-batch a round.
+    each = {
+        model: {gpu: 1.0 / (t.train_s + t.sync_s) for gpu, t in of_model.items()}
+        for model, of_model in tasks.items()
+    }
+    return made_up(_jobs(case), cluster, linear_speeds(cluster, each, tasks=tasks))
 
 
 def _jobs(case: HareCase) -> Iterator[Submission]:
