@@ -34,14 +34,7 @@ import numpy as np
 
 from benchmarks.papers.page import filled
 from benchmarks.wrappers.models import CASES
-from hetsched_core.records.spool import (
-    Profile,
-    Progress,
-    Rejection,
-    SpoolLine,
-    SpoolName,
-    SpoolValidator,
-)
+from hetsched_core.records.spool import Profile, Progress, SpoolLine
 from hetsched_core.throughput.data_time import fit_modes
 from hetsched_core.throughput.iteration import (
     Bandwidths,
@@ -50,10 +43,10 @@ from hetsched_core.throughput.iteration import (
     communication_s,
     expected_iteration_s,
 )
+from tests.job_wrappers.worlds import environment, spooled
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "live" / "training.md"
-NONCE = "benchmark0"
 AIM = 0.05
 _RUNS = itertools.count()
 
@@ -95,25 +88,13 @@ def _begun(
 ) -> tuple[subprocess.Popen[str], int, Path]:
     (folder / "spool").mkdir(exist_ok=True)
     run = next(_RUNS)
-    environment = os.environ | {
-        "SLURM_JOB_ID": "9",
-        "SLURM_JOB_NODELIST": "n0",
-        "SLURM_JOB_NUM_NODES": "1",
-        "SLURM_GPUS_ON_NODE": str(gpus),
-        "SLURM_RESTART_COUNT": str(run),
-        "SLURMD_NODENAME": "n0",
-        "HETSCHED_NONCE": NONCE,
-        "HETSCHED_GPU_TYPE": "cpu",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
+    more = {"HETSCHED_GPU_TYPE": "cpu", "OMP_NUM_THREADS": "1"}
+    told = os.environ | environment(run, gpus, more)
     out = folder / f"times-{run}.json"
     worker = [sys.executable, "-m", "benchmarks.wrappers.worker", name, str(steps), str(out)]
     launcher = [sys.executable, "-m", "job_wrappers.launch", "--no-requeue"]
     launcher += [f"--spool={folder}/spool", "--", *worker]
-    process = subprocess.Popen(
-        launcher, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(launcher, env=told, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     return process, run, out
 
 
@@ -121,20 +102,13 @@ def _ended(process: subprocess.Popen[str], run: int, out: Path, folder: Path) ->
     _, said = process.communicate()
     if process.returncode:
         sys.exit(said)
-    file = SpoolName("9", run, 0)
-    validator = SpoolValidator(file, NONCE)
-    text = (folder / "spool" / str(os.getuid()) / str(file)).read_bytes()
-    lines = [validator.take(line) for line in text.splitlines(keepends=True)]
-    accepted = [line for line in lines if not isinstance(line, Rejection)]
-    if accepted != lines:
-        sys.exit(f"the scheduler refuses {next(line for line in lines if line not in accepted)}")
     timed = json.loads(out.read_text())
     return TimedRun(
         statistics.fmean(timed["times"]),
         statistics.fmean(timed["profiled"]),
         timed["parameters"],
         timed["reduction_s"],
-        accepted,
+        spooled(folder, run),
     )
 
 

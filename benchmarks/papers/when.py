@@ -11,10 +11,7 @@ ten minutes on a private Slurm, which needs what `hetsched testbed` needs.
 from __future__ import annotations
 
 import heapq
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -307,49 +304,33 @@ def live() -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
 
     A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
     """
-    from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+    from benchmarks.live import enforcing
+    from slurm_plugin.testbed import default_cache, fake_nodes, install
+    from tests.slurm_plugin.clusters import up
 
     rng = random.Random(7)
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        cluster = Testbed.create(
-            install(default_cache()), folder / "slurm", fake_nodes(3, "a100:4")
-        )
-        try:
-            cluster.up()
-            with (folder / "daemon.log").open("w") as log:
-                daemon = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
-                        *("--backend=commands", "--mode=enforce", "--policy=fifo"),
-                        *("--cycle-s=0.5", f"--database={folder}/daemon.duckdb"),
-                        f"--socket={folder}/asked",
-                    ],
-                    env=os.environ | cluster.environment(),
-                    stderr=log,
-                )
-            try:
-                for _ in range(JOBS):
-                    minutes = rng.choice((1, 1, 2))
-                    script = folder / "job.sh"
-                    script.write_text(
-                        SCRIPT.format(
-                            gpus=rng.choice((1, 1, 2, 4)),
-                            minutes=minutes,
-                            seconds=round(60 * minutes * rng.uniform(0.25, 0.35), 1),
-                        )
+    with (
+        up(install(default_cache()), fake_nodes(3, "a100:4")) as cluster,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+    ):
+        script = Path(name) / "job.sh"
+        options = ("--backend=commands", "--policy=fifo", "--cycle-s=0.5")
+        with enforcing(cluster, Path(name), *options) as database:
+            for _ in range(JOBS):
+                minutes = rng.choice((1, 1, 2))
+                script.write_text(
+                    SCRIPT.format(
+                        gpus=rng.choice((1, 1, 2, 4)),
+                        minutes=minutes,
+                        seconds=round(60 * minutes * rng.uniform(0.25, 0.35), 1),
                     )
-                    cluster.command("sbatch", "--output=/dev/null", script)
-                    time.sleep(rng.expovariate(1 / GAP_S))
-                while cluster.command("squeue", "--noheader", "--format=%i"):
-                    time.sleep(1.0)
-                time.sleep(3.0)
-            finally:
-                daemon.send_signal(signal.SIGTERM)
-                daemon.wait(30)
-        finally:
-            cluster.down()
-        with Store.open(folder / "daemon.duckdb") as store:
+                )
+                cluster.command("sbatch", "--output=/dev/null", script)
+                time.sleep(rng.expovariate(1 / GAP_S))
+            while cluster.command("squeue", "--noheader", "--format=%i"):
+                time.sleep(1.0)
+            time.sleep(3.0)
+        with Store.open(database) as store:
             ranges = store.ranges(most=10_000)
     first: dict[str, tuple[StartRange, float]] = {}
     for each in ranges:
