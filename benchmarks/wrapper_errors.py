@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers.page import filled
+from benchmarks.papers.page import filled, markdown
 from benchmarks.wrappers.models import CASES
 from hetsched_core.records.spool import Profile, Progress, SpoolLine
 from hetsched_core.throughput.data_time import fit_modes
@@ -145,19 +145,18 @@ def _turn(run: TimedRun, profile: TimedRun, communication: float) -> ComparedPre
     return ComparedPrediction(run.mean_s, run.profiled_s, predicted, own, line.pattern)
 
 
-def row(case: str, processes: str, found: list[ComparedPrediction]) -> str:
+def row(case: str, processes: str, found: list[ComparedPrediction]) -> list[str]:
     """Return a line of the table: medians over the turns, and how far the errors lie apart."""
     errors = [100 * (turn.predicted_s / turn.measured_s - 1) for turn in found]
     model = [100 * (turn.own_s / turn.profiled_s - 1) for turn in found]
     patterns = "/".join(sorted({str(turn.pattern) for turn in found}))
-    cells = [
+    return [
         *(case, "stable" if CASES[case].stable else "unstable", processes, patterns),
         f"{1e3 * statistics.median(turn.measured_s for turn in found):.2f}",
         f"{1e3 * statistics.median(turn.predicted_s for turn in found):.2f}",
         f"{statistics.median(errors):+.1f} ({min(errors):+.1f} to {max(errors):+.1f})",
         f"{statistics.median(model):+.1f}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -176,16 +175,15 @@ def main() -> None:
             for case in cases:
                 for processes, turn in turns(case, given.steps, Path(name)).items():
                     found.setdefault((case, processes), []).append(turn)
-                    say(row(case, processes, [turn]))
+                    say(" | ".join(row(case, processes, [turn])))
         rounds += 1
         longest_s = max(longest_s, time.monotonic() - round_s)
     heads = ["model", "loading", "processes", "pattern", "measured, ms", "predicted, ms"]
     heads += ["error, %", "of the model, %"]
     load = f"load average {before:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the end"
     said = f"Medians of {rounds} turns, in brackets the least and the greatest; {os.cpu_count()}"
-    lines = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
-    lines += [row(*key, each) for key, each in found.items()]
-    lines += ["", f"{said} cores, {load}.{_within(found)}"]
+    table = markdown(heads, [row(*key, each) for key, each in found.items()])
+    lines = [table, "", f"{said} cores, {load}.{_within(found)}"]
     say("\n".join(lines))
     if given.only is None:
         PAGE.write_text(filled(PAGE.read_text(), {"errors": "\n".join(lines)}))

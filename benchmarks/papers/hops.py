@@ -16,10 +16,11 @@ from pathlib import Path
 
 import click
 import numpy as np
-from scipy.stats import t as student
 
+from benchmarks.papers.comparison_runs import as_times
 from benchmarks.papers.hops_cells import Found, HopsCell, PolicyVariant, result
 from benchmarks.papers.page import PAGES, markdown, rewrite
+from hetsched_core.report.estimates import estimate
 
 PAGE = PAGES / "hops.md"
 SEEDS = range(10)
@@ -86,28 +87,18 @@ def values(found: Sequence[Found], measure: str) -> list[float]:
     return [float(getattr(each, measure)) for each in found]
 
 
-def half_width(sample: Sequence[float]) -> float:
-    """Return how far the 95 % interval of a mean reaches (Student's t)."""
-    n = len(sample)
-    return float(student.ppf(0.975, n - 1) * np.std(sample, ddof=1) / np.sqrt(n))
-
-
 def spread(sample: Sequence[float]) -> str:
     """Return a mean and its interval, if there are several."""
-    mean = float(np.mean(sample))
-    digits = 2 if abs(mean) < 9.995 else 1
-    around = f" ± {half_width(sample):.{digits}f}" if len(sample) > 1 else ""
-    return f"{mean:.{digits}f}{around}"
+    found = estimate(sample)
+    assert found is not None
+    digits = 2 if abs(found.mean) < 9.995 else 1
+    around = "" if found.half_width is None else f" ± {found.half_width:.{digits}f}"
+    return f"{found.mean:.{digits}f}{around}"
 
 
 def times(sample: Sequence[float], base: Sequence[float]) -> str:
     """Return the geometric mean of paired ratios and its interval, if there are several."""
-    logs = np.log(sample) - np.log(base)
-    if len(logs) == 1:
-        return f"{np.exp(logs[0]):.2f}"
-    mean, half = float(np.mean(logs)), half_width(logs.tolist())
-    low, high = np.exp([mean - half, mean + half])
-    return f"{np.exp(mean):.2f} ({low:.2f} to {high:.2f})"
+    return as_times(estimate((np.log(sample) - np.log(base)).tolist()))
 
 
 # -- Tables ----------------------------------------------------------------------------------------
