@@ -106,7 +106,7 @@ def daemon_of(
 def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_training(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
 ) -> None:
-    words = ("--epochs=6", "--samples=320", "--global-batch=16")
+    words = ("--epochs=9", "--samples=320", "--global-batch=16")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
@@ -119,7 +119,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     # Each type is measured with one GPU, and then it gets the two that it asked for.
     assert {each.gpu_type for each in measured if each.profiled} == {"a100", "v100", "t4"}
     held = runs(out)
-    assert len({nodes for nodes, _ in held}) == 3, said
+    assert len({nodes for nodes, _ in held}) >= 3, said
     assert {gpus for _, gpus in held} == {1, 2}
     # 20 steps an epoch.
     begun = [int(steps) for steps in re.findall(r"resumed after (\d+) steps", said)]
