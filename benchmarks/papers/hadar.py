@@ -381,7 +381,8 @@ def bound_broken(rng: Random, *, whole: bool) -> bool:
     alpha = max(1.0, float(np.log(highest / bounds.lowest).max()))
     capacity = np.array([size[s] for s in sort])
     market = Market(
-        demand=np.column_stack((gpus, np.zeros((jobs, 2), np.int64))),
+        # On one node or more, as many as it has GPUs; none of them has anything to keep.
+        demand=np.column_stack((gpus, np.zeros((jobs, 2), np.int64), np.ones_like(gpus), gpus)),
         needs=np.zeros((jobs, 3)),
         one_node=utility,
         several=np.zeros_like(utility),
