@@ -71,7 +71,7 @@ env-torch: .venv/.torch-installed
 	@touch $@
 
 test-torch: env-torch
-	$(BIN)/python -m pytest --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
 
 # One file that runs in a job without an installation, under Python 3.9 or later.
 pyz: build/hetsched-run.pyz

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.papers.page import filled
+from benchmarks.papers.page import markdown, rewrite
 from job_wrappers.consolidation import Averaging, Copy, Tracker
 
 PAGE = Path(__file__).parents[1] / "docs" / "live" / "consolidation.md"
@@ -302,34 +302,33 @@ def settings() -> dict[str, TrainingSetting]:
     }
 
 
-def row(name: str, found: Compared) -> str:
+def row(name: str, found: Compared) -> list[str]:
     cells = [name]
     for measure, (mean, bound) in zip(("accuracy", "loss"), found.worse_by(), strict=True):
         one, many = (
             statistics.fmean(getattr(judged, measure) for judged in some)
             for some in (found.ones, found.copies)
         )
-        shown = f"{one:.4f} | {many:.4f}"
+        shown = f"{one:.4f}", f"{many:.4f}"
         least = 2 * mean - bound
         verdict = "no worse" if bound < MARGIN else "worse" if least > MARGIN else "open"
-        cells.append(f"{shown} | {mean:+.2f} ({bound:+.2f}) | {verdict}")
-    return f"| {' | '.join(cells)} |"
+        cells += [*shown, f"{mean:+.2f} ({bound:+.2f})", verdict]
+    return cells
 
 
-def main() -> None:
+def quality() -> str:
+    """Return the table of the page; each row is told as soon as it is there."""
     torch.set_num_threads(1)
-    head = [
-        "",
-        *(f"{m}: one | copies | worse by % (bound) | verdict" for m in ("accuracy", "loss")),
-    ]
-    columns = " | ".join(head)
-    lines = [f"| {columns} |", "| --- " * 9 + "|"]
+    heads = [""]
+    for measure in ("accuracy", "loss"):
+        heads += [f"{measure}: one", "copies", "worse by % (bound)", "verdict"]
+    rows = []
     for name, setting in settings().items():
-        lines.append(row(name, Compared.of(setting, SEEDS)))
-        sys.stdout.write(lines[-1] + "\n")
+        rows.append(row(name, Compared.of(setting, SEEDS)))
+        sys.stdout.write(" | ".join(rows[-1]) + "\n")
         sys.stdout.flush()
-    PAGE.write_text(filled(PAGE.read_text(), {"quality": "\n".join(lines)}))
+    return markdown(heads, rows)
 
 
 if __name__ == "__main__":
-    main()
+    rewrite(PAGE, {"quality": quality})

@@ -32,6 +32,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.papers.page import markdown
 from job_wrappers.executor import Executor, Outcome, Task, TaskJob, Work
 
 MODELS = ("convolution", "residual", "transformer", "recurrent", "graph")
@@ -230,12 +231,12 @@ def main() -> None:
     ways = ("stop and start", "stand by", "keep")
     models = given.models.split(",")
     columns = [measured(model, given.width, given.device, given.tasks) for model in models]
-    lines = [f"| | {' | '.join(models)} |", "| --- " * (len(models) + 1) + "|"]
-    for way, cells in zip(ways, zip(*columns, strict=True), strict=True):
-        lines.append(f"| {way} | {' | '.join(map(str, cells))} |")
-    tasks = " | ".join(f"{1000 * column[0].task_s:.1f} ms" for column in columns)
-    lines.append(f"| a task | {tasks} |")
-    sys.stdout.write("\n".join(lines) + f"\n{given.device}, {time.time() - began:.0f} s\n")
+    lines = [
+        (way, *map(str, cells)) for way, cells in zip(ways, zip(*columns, strict=True), strict=True)
+    ]
+    lines.append(("a task", *(f"{1000 * column[0].task_s:.1f} ms" for column in columns)))
+    table = markdown(("", *models), lines)
+    sys.stdout.write(f"{table}\n{given.device}, {time.time() - began:.0f} s\n")
 
 
 if __name__ == "__main__":

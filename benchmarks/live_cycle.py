@@ -26,7 +26,8 @@ from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backen
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
-from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+from slurm_plugin.testbed import default_cache, fake_nodes, install
+from tests.slurm_plugin.clusters import up
 
 JOB = "#!/bin/bash\n#HETSCHED --gpu-set=4\nsleep 600\n"
 
@@ -66,26 +67,24 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=60)
     chosen = parser.parse_args()
     installed = install(default_cache())
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        cluster = Testbed.create(installed, Path(name) / "slurm", fake_nodes(chosen.nodes))
-        try:
-            cluster.up()
-            os.environ.update(cluster.environment())
-            if installed.pyslurm:
-                sys.path.append(str(installed.pyslurm))
-            script = Path(name) / "job.sh"
-            script.write_text(JOB)
-            # Nothing is to begin before all wait.
-            names = tuple(node.name for node in cluster.layout.nodes)
-            open_backend(chosen.backend).apply(Hold(HOLDS[0], names, 3600))
-            if installed.pyslurm:
-                submit(script, chosen.jobs)
-            else:
-                sbatch = f"seq {chosen.jobs} | xargs -P 4 -I@ sbatch -Q -o /dev/null {script}"
-                subprocess.run(["bash", "-c", sbatch], check=True, stdout=subprocess.DEVNULL)
-            measure(chosen.backend, chosen.jobs, chosen.policy, chosen.cycles, Path(name))
-        finally:
-            cluster.down()
+    with (
+        up(installed, fake_nodes(chosen.nodes)) as cluster,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+    ):
+        os.environ.update(cluster.environment())
+        if installed.pyslurm:
+            sys.path.append(str(installed.pyslurm))
+        script = Path(name) / "job.sh"
+        script.write_text(JOB)
+        # Nothing is to begin before all wait.
+        names = tuple(node.name for node in cluster.layout.nodes)
+        open_backend(chosen.backend).apply(Hold(HOLDS[0], names, 3600))
+        if installed.pyslurm:
+            submit(script, chosen.jobs)
+        else:
+            sbatch = f"seq {chosen.jobs} | xargs -P 4 -I@ sbatch -Q -o /dev/null {script}"
+            subprocess.run(["bash", "-c", sbatch], check=True, stdout=subprocess.DEVNULL)
+        measure(chosen.backend, chosen.jobs, chosen.policy, chosen.cycles, Path(name))
 
 
 def submit(script: Path, jobs: int) -> None:

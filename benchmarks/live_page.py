@@ -16,11 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
-from pathlib import Path
 
 import cattrs
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.report.live_page import LivePage, to_html

@@ -10,10 +10,7 @@ Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 60] [--
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,9 +19,10 @@ from pathlib import Path
 
 import click
 
+from benchmarks.live import enforcing
 from hetsched_core.policy import make_policy, policy_names
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install, usual_site
-from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.clusters import up
 
 ACCOUNTS = {"big": 3, "small": 1}
 NODES = fake_nodes(3)
@@ -64,36 +62,21 @@ def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
     """Return the GPU seconds that each account has had under a policy, on a cluster of its own."""
     usual = usual_site(NODES)
     site = replace(usual, settings=(*usual.settings, *SETTINGS))
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        cluster = Testbed.create(install(default_cache()), folder / "slurm", site)
-        try:
-            cluster.up()
-            for account, shares in ACCOUNTS.items():
-                for words in (
-                    f"add account {account} fairshare={shares}",
-                    f"add user root account={account}",
-                ):
-                    cluster.command("sacctmgr", "--immediate", *words.split())
-            # Slurm takes no name into a reservation that has no association.
-            cluster.command("sacctmgr", "--immediate", "add", "user", "daemon", "account=root")
-            submit(cluster, folder, jobs=round(GPUS * seconds / 60))
-            command = [
-                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
-                *("--partitions=gpu", f"--policy={policy}", "--round-s=20", "--grace-s=5"),
-                f"--database={folder}/decisions.duckdb",
-                f"--socket={folder}/socket",
-            ]
-            with subprocess.Popen(
-                command, env=os.environ | cluster.environment(), stderr=subprocess.DEVNULL
-            ) as daemon:
-                held = "reservation"
-                wait_until(lambda: "ACTIVE" in cluster.command("scontrol", "show", held), held, 60)
-                had = watched(cluster, seconds, from_s)
-                daemon.terminate()
-            return had
-        finally:
-            cluster.down()
+    with (
+        up(install(default_cache()), site) as cluster,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+    ):
+        for account, shares in ACCOUNTS.items():
+            for words in (
+                f"add account {account} fairshare={shares}",
+                f"add user root account={account}",
+            ):
+                cluster.command("sacctmgr", "--immediate", *words.split())
+        # Slurm takes no name into a reservation that has no association.
+        cluster.command("sacctmgr", "--immediate", "add", "user", "daemon", "account=root")
+        submit(cluster, Path(name), jobs=round(GPUS * seconds / 60))
+        with enforcing(cluster, Path(name), f"--policy={policy}", "--round-s=20", "--grace-s=5"):
+            return watched(cluster, seconds, from_s)
 
 
 def submit(cluster: Testbed, folder: Path, jobs: int) -> None:

@@ -18,7 +18,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.live import enforcing
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install, usual_site
+from tests.slurm_plugin.clusters import up
 
 KINDS = (("sbatch", ""), ("sbatch", "#HETSCHED --gpu-set=1"), ("srun", ""))
 """What submits a job, and a line of its script."""
@@ -40,32 +42,21 @@ def main() -> None:
     if parameters := ",".join(filter(None, (all_jobs, chosen.parameters))):
         line = f"SchedulerParameters={parameters}"
         site = replace(site, settings=(*site.settings, line))
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+    plain: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
+    ours: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
+    with (
+        up(installed, site) as cluster,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+    ):
         folder = Path(name)
-        cluster = Testbed.create(installed, folder / "slurm", site)
-        try:
-            cluster.up()
-            plain: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
-            ours: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
-            wait(cluster, chosen.waiting)
-            measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
-            command = [
-                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
-                *("--partitions=gpu", f"--cycle-s={chosen.cycle_s}", f"--backend={backend}"),
-                f"--database={folder}/decisions.duckdb",
-                f"--socket={folder}/socket",
-            ]
-            with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:
-                while "ACTIVE" not in cluster.command("scontrol", "show", "reservation"):
-                    time.sleep(0.1)
-                # It reads first what all that wait ask for.
-                begin(cluster, folder, "sbatch", "")
-                measure(cluster, folder, ours, chosen.turns, chosen.pause_s)
-                daemon.terminate()
-            # The machine may have become quicker or slower meanwhile.
-            measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
-        finally:
-            cluster.down()
+        wait(cluster, chosen.waiting)
+        measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
+        with enforcing(cluster, folder, f"--cycle-s={chosen.cycle_s}", f"--backend={backend}"):
+            # It reads first what all that wait ask for.
+            begin(cluster, folder, "sbatch", "")
+            measure(cluster, folder, ours, chosen.turns, chosen.pause_s)
+        # The machine may have become quicker or slower meanwhile.
+        measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
     for label, measured in (("Slurm", plain), ("hetschedd", ours)):
         for (how, line), times in measured.items():
             median, longest = statistics.median(times), max(times)

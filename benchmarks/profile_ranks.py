@@ -1,6 +1,6 @@
-"""Hold the built-in models and GPU types against measurements, and print the page on it.
+"""Figures of docs/reproduction/profiles.md: the built-in models and GPU types against measurements.
 
-    python -m benchmarks.profile_ranks $HETSCHED_DATA/throughputs > docs/reproduction/profiles.md
+    HETSCHED_DATA=... python -m benchmarks.profile_ranks
 
 What a scheduler needs of an estimate is the order: which type is faster for this model, which model
 is faster on this type. So ranks are compared (Spearman), and how far the estimates lie from the
@@ -12,19 +12,21 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 
 from scipy.stats import spearmanr
 
+from benchmarks.papers.page import PAGES, command, data_folder, markdown
 from hetsched_core.throughput import ModelProfile, builtin_profiles, gavel_profile, match_gpu
 from hetsched_core.throughput.builtin import samples_per_s
 from hetsched_core.traces.gavel import read_throughputs
 
+PAGE = PAGES / "profiles.md"
 GAVEL = ("gavel_physical_cluster_throughputs.json.gz", "gavel_simulation_throughputs.json.gz")
 MLPERF = "mlperf_training_v4.0_summary.csv"
 
@@ -90,19 +92,17 @@ class GavelRanks:
     by_model: Mapping[str, RankAgreement]
     by_type: Mapping[str, RankAgreement]
     four_gpus: RankAgreement
-    unknown: tuple[str, ...]
 
 
+@cache
 def gavel_ranks(path: Path) -> GavelRanks:
     """Compare each model and batch size with the built-in model at that batch size."""
     tables = read_throughputs(gzip.decompress(path.read_bytes()).decode(), path.name)
     pairs: dict[tuple[str, str], tuple[float, float]] = {}
     four: list[tuple[float, float]] = []
-    unknown = []
     for name, table in sorted(tables.items()):
         profile = gavel_profile(name)
         if profile is None:
-            unknown.append(name)
             continue
         for gpu in table.gpu_types:
             measured = table.per_gpu(gpu, 1, 1) * profile.batch_size
@@ -123,7 +123,6 @@ def gavel_ranks(path: Path) -> GavelRanks:
         {name: RankAgreement.of(found) for name, found in by_model.items() if len(found) > 2},
         {gpu: RankAgreement.of(found) for gpu, found in by_type.items()},
         RankAgreement.of(four),
-        tuple(unknown),
     )
 
 
@@ -180,105 +179,64 @@ def hare_agreement() -> RankAgreement:
 # The page -----------------------------------------------------------------------------------------
 
 
-def page(folder: Path) -> str:
-    """Return the page in Markdown; `folder` holds the measured tables."""
-    physical, simulation = (gavel_ranks(folder / name) for name in GAVEL)
-    others = _table(
-        ("measurement", "things", "Spearman", "factor"),
-        [
-            ("training rates of image models on one RTX 3090 (timm)", *_cells(timm_agreement())),
-            ("task times that table 3 of Hare implies, as on a V100", *_cells(hare_agreement())),
-        ],
-    )
-    blocks = (
-        _HEAD,
-        _gavel_block(physical, simulation),
-        _mlperf_block(mlperf_orders(folder / MLPERF)),
-        f"## Others\n\n{others}",
-        _LIMITS.format(unknown=", ".join(physical.unknown)),
-    )
-    return "\n\n".join(blocks) + "\n"
+def both_tables() -> list[GavelRanks]:
+    """Return what Gavel's table of the physical cluster says, and that for its simulations."""
+    return [gavel_ranks(data_folder() / "throughputs" / name) for name in GAVEL]
 
 
-_HEAD = """\
-# How good the built-in speeds are
-
-Written by `python -m benchmarks.profile_ranks $HETSCHED_DATA/throughputs`. The speeds of the
-[built-in models](../formats/rules.md#the-built-in-models) are not measured, they follow from
-published facts. A scheduler uses their order most: which type is faster for a model, which model is
-faster on a type. Spearman compares orders: 1 is the same order, 0 none. The factor is the typical
-error, up or down: the geometric mean of estimate over measurement, or its inverse where that is
-below 1."""
-
-_LIMITS = """\
-## What they cannot tell
-
-- Models that wait for their CPU. {unknown} is not among the built-in models, for its speed is that
-  of the games it plays. Gavel's table for simulations has Recommendation slower on V100 than on
-  P100; its table of the physical cluster has not.
-- Small kernels. At small batch sizes on fast GPUs launching them takes longer than running them:
-  ResNet-18 at batch size 16 is measured slower on V100 than on P100, LM at batch size 5 is more
-  than four times slower than estimated, and the graph networks of Hare come out alike on all types,
-  where the paper shows a V100 twice as fast as a K80.
-- Several GPUs. Gavel's jobs ran on cloud machines whose network and links are not those of the
-  types' entries here."""
+COLUMNS = ("things", "Spearman", "factor", "Spearman in simulation", "factor in simulation")
 
 
-def _gavel_block(physical: GavelRanks, simulation: GavelRanks) -> str:
-    columns = ("Spearman", "factor", "Spearman in simulation", "factor in simulation")
+def types() -> str:
+    """Return how the models on a type agree."""
+    physical, simulation = both_tables()
     pairs = [
         *((f"models on {gpu}", a, simulation.by_type[gpu]) for gpu, a in physical.by_type.items()),
         ("all models and types", physical.everything, simulation.everything),
         ("four GPUs, on one node and on several", physical.four_gpus, simulation.four_gpus),
     ]
-    types = _table(
-        ("one GPU, models on a type", "things", *columns),
-        [(label, *_cells(a), *_cells(b)[1:]) for label, a, b in pairs],
-    )
-    models = _table(
-        ("one GPU, types for a model", "things", *columns),
-        [
-            (name, *_cells(agreement), *_cells(simulation.by_model[name])[1:])
-            for name, agreement in physical.by_model.items()
-        ],
-    )
-    return f"""\
-## Gavel's measured throughputs
-
-K80, P100 and V100 in single precision, each model at each batch size: the table of Gavel's physical
-cluster, and the one for its simulations.
-
-{types}
-
-{models}"""
+    lines = [(label, *_cells(a), *_cells(b)[1:]) for label, a, b in pairs]
+    return markdown(("one GPU, models on a type", *COLUMNS), lines)
 
 
-def _mlperf_block(orders: Mapping[tuple[str, int], Sequence[tuple[str, float, float]]]) -> str:
-    rows = []
-    for (benchmark, gpus), found in orders.items():
+def models() -> str:
+    """Return how the types for a model agree."""
+    physical, simulation = both_tables()
+    lines = [
+        (name, *_cells(agreement), *_cells(simulation.by_model[name])[1:])
+        for name, agreement in physical.by_model.items()
+    ]
+    return markdown(("one GPU, types for a model", *COLUMNS), lines)
+
+
+def mlperf() -> str:
+    """Return the orders of MLPerf."""
+    lines = []
+    for (benchmark, gpus), found in mlperf_orders(data_folder() / "throughputs" / MLPERF).items():
         rank = spearmanr([speed for _, speed, _ in found], [-minutes for *_, minutes in found])
         slowest = found[0][1]
         order = ", ".join(
             f"{gpu} {minutes:.1f} min ({speed / slowest:.2f})" for gpu, speed, minutes in found
         )
-        rows.append((f"{benchmark}, {gpus} GPUs", order, f"{rank.statistic:.2f}"))
-    return f"""\
-## MLPerf training 4.0
+        lines.append((f"{benchmark}, {gpus} GPUs", order, f"{rank.statistic:.2f}"))
+    return markdown(("benchmark", "types", "Spearman"), lines)
 
-Median time to train on one node, the slowest type first; in brackets the estimated speed relative
-to that type.
 
-{_table(("benchmark", "types", "Spearman"), rows)}"""
+def others() -> str:
+    """Return what else was measured."""
+    lines = [
+        ("training rates of image models on one RTX 3090 (timm)", *_cells(timm_agreement())),
+        ("task times that table 3 of Hare implies, as on a V100", *_cells(hare_agreement())),
+    ]
+    return markdown(("measurement", "things", "Spearman", "factor"), lines)
 
 
 def _cells(agreement: RankAgreement) -> tuple[str, str, str]:
     return str(agreement.count), f"{agreement.spearman:.2f}", f"{agreement.factor:.2f}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+FIGURES = {"types": types, "models": models, "mlperf": mlperf, "others": others}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(Path(sys.argv[1])))
+    command(PAGE, FIGURES)()

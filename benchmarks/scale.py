@@ -17,7 +17,6 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -26,9 +25,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.papers.page import filled, markdown
+
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+TABLE = FOLDER / "scale.csv"
 PAGE = FOLDER.with_suffix(".md")
-HEAD = "| jobs | `fifo`: CPU s / elapsed s / MiB / plans | `slurm`: the same |"
 CLUSTER = "--gpus 2000 --types a100,v100,t4 --name scale"
 LOAD = 0.8
 
@@ -100,16 +101,29 @@ def draw(lines: list[ReplayLine], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def fill(page: str, known: Mapping[tuple[str, int], ReplayLine]) -> str:
-    """Return the page with the rows of its table made of these lines."""
-    lines = page.splitlines()
-    begin = lines.index(HEAD) + 2
-    end = lines.index("", begin)
-    lines[begin:end] = [
-        f"| {jobs:,} | {_cell(known.get(('fifo', jobs)))} | {_cell(known.get(('slurm', jobs)))} |"
+Known = dict[tuple[str, int], ReplayLine]
+"""What was measured, by policy and number of jobs."""
+
+
+def measured() -> Known:
+    """Read what was ever measured."""
+    with TABLE.open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    lines = [
+        ReplayLine(name, int(jobs), float(elapsed_s), float(cpu_s), int(peak_mib), int(plans))
+        for name, jobs, elapsed_s, cpu_s, peak_mib, plans in rows
+    ]
+    return {(line.policy, line.jobs): line for line in lines}
+
+
+def table_of(known: Known) -> str:
+    """Return the table of the page."""
+    heads = ("jobs", "`fifo`: CPU s / elapsed s / MiB / plans", "`slurm`: the same")
+    lines = [
+        (f"{jobs:,}", _cell(known.get(("fifo", jobs))), _cell(known.get(("slurm", jobs))))
         for jobs in sorted({jobs for _, jobs in known})
     ]
-    return "\n".join(lines) + "\n"
+    return markdown(heads, lines)
 
 
 def _cell(line: ReplayLine | None) -> str:
@@ -129,27 +143,20 @@ def main() -> None:
     parser.add_argument("--policies", default="fifo,slurm")
     parser.add_argument("--jobs", default="")
     chosen = parser.parse_args()
-    table = FOLDER / "scale.csv"
-    with table.open(newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    read = [
-        ReplayLine(name, int(jobs), float(elapsed_s), float(cpu_s), int(peak_mib), int(plans))
-        for name, jobs, elapsed_s, cpu_s, peak_mib, plans in rows
-    ]
-    known = {(line.policy, line.jobs): line for line in read}
+    known = measured()
     for jobs in map(int, filter(None, chosen.jobs.split(","))):
         with tempfile.TemporaryDirectory() as folder:
             generate(jobs, Path(folder))
             for policy in chosen.policies.split(","):
                 known[policy, jobs] = measure(policy, jobs, Path(folder))
             # At once: the next one may take long.
-            _write(known, table)
+            _write(known)
     draw([known[key] for key in sorted(known)], FOLDER / "scale.svg")
-    PAGE.write_text(fill(PAGE.read_text(), known))
+    PAGE.write_text(filled(PAGE.read_text(), {"scale": table_of(known)}))
 
 
-def _write(known: dict[tuple[str, int], ReplayLine], table: Path) -> None:
-    with table.open("w", newline="") as file:
+def _write(known: Known) -> None:
+    with TABLE.open("w", newline="") as file:
         rows = [ReplayLine._fields, *(known[key] for key in sorted(known))]
         csv.writer(file, lineterminator="\n").writerows(rows)
 

@@ -28,7 +28,6 @@ from hetsched_core.types import (
     Configuration,
     Job,
     JobView,
-    Layer,
     Node,
     NodeView,
     RequirementSet,
@@ -36,12 +35,12 @@ from hetsched_core.types import (
     Run,
     Snapshot,
     Speeds,
-    SpeedTable,
     TaskProgress,
     TaskShape,
     TaskTimes,
     Trigger,
 )
+from tests.hetsched_core.worlds import linear_speeds
 
 GPU_TYPES = ("v100", "t4", "k80", "m60")
 CLUSTER = Cluster(tuple(Node(f"n{n:02d}", GPU_TYPES[n % 4], 4) for n in range(40)))
@@ -51,23 +50,16 @@ PROFILES = 26
 @cache
 def speeds() -> Speeds:
     rng = np.random.default_rng(0)
-    tables = {}
+    ones, tasks = {}, {}
     for p in range(PROFILES):
-        ones = np.ones((4, 1))
         base = rng.uniform(0.5, 5.0)
         factors = np.array([1.0, 3.0, 7.0, 5.0]) * rng.uniform(0.6, 1.4, 4)
-        tables[f"p{p:02d}"] = SpeedTable(
-            GPU_TYPES,
-            np.ones(1, np.int64),
-            ones,
-            ones,
-            np.full(ones.shape, Layer.TRUTH, np.int8),
-            tasks={
-                g: TaskTimes(float(base * f), float(base * 0.1))
-                for g, f in zip(GPU_TYPES, factors, strict=True)
-            },
-        )
-    return Speeds(CLUSTER, tables)
+        ones[f"p{p:02d}"] = dict.fromkeys(GPU_TYPES, 1.0)
+        tasks[f"p{p:02d}"] = {
+            g: TaskTimes(float(base * f), float(base * 0.1))
+            for g, f in zip(GPU_TYPES, factors, strict=True)
+        }
+    return linear_speeds(CLUSTER, ones, tasks=tasks)
 
 
 def views(jobs: int, rounds: bool) -> dict[str, JobView]:

@@ -10,7 +10,6 @@ CBC at 2,048 jobs and GPUs 1.9 to 5.0 s, and 2 rounds a second at 64 GPUs.
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +21,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, eye_array, hstack, vstack
 
+from benchmarks.papers.fidelity import ARRIVALS, load
+from benchmarks.papers.workloads import run
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Objective
 from hetsched_core.policies.gavel_shares import GavelDemand, max_min_fairness
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import load_workload
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
@@ -49,15 +48,6 @@ from hetsched_core.types import (
 )
 
 ROUND_S = 360.0
-PHYSICAL = (("v100", 8), ("p100", 16), ("k80", 24))
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Path:
-    data = os.environ.get("HETSCHED_DATA")
-    if not data:
-        pytest.skip("HETSCHED_DATA is not set: it names the directory of public logs and traces")
-    return Path(data)
 
 
 @pytest.mark.parametrize(
@@ -78,23 +68,10 @@ def data_dir() -> Path:
 def test_rounds_a_second(
     benchmark: BenchmarkFixture, data_dir: Path, policy: str, settings: dict[str, str]
 ) -> None:
-    nodes = (Node(f"{t}-{n}", t, 4) for t, gpus in PHYSICAL for n in range(gpus // 4))
-    loaded = load_workload(
-        (
-            data_dir / "workloads/gavel_physical_cluster_max_min_fairness.trace",
-            data_dir / "throughputs/gavel_simulation_throughputs.json.gz",
-        ),
-        ClusterFile(Cluster(tuple(nodes))),
-    )
-    speeds = loaded.speeds.placement_blind()
+    loaded = load(ARRIVALS, data_dir, blind=True)
+    costs = SimulationSettings(round_s=ROUND_S, restart_cost_s=0.0)
     log = benchmark.pedantic(
-        lambda: simulate(
-            loaded.workload.submissions,
-            loaded.cluster,
-            make_policy(policy, settings),
-            speeds,
-            SimulationSettings(round_s=ROUND_S, restart_cost_s=0.0),
-        ),
+        lambda: run(loaded, make_policy(policy, settings), costs),
         rounds=7,
         warmup_rounds=1,
     )

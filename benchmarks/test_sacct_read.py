@@ -5,7 +5,6 @@ times, so that no two rows of a log are alike. The measure is taken against spli
 lines, in the same run: a ratio does not depend on the machine.
 """
 
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -16,13 +15,9 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.papers.workloads import FOX_FIELDS
 from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone, read_sacct
 
-FOX_FIELDS = (
-    "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"
-    "ElapsedRaw,ExitCode,Layout,MaxRSS,MaxVMSize,MinCPU,ReqCPUS,ReqMem,ReqNodes,Reservation,Submit,"
-    "Suspended,SystemCPU,TimelimitRaw,UserCPU,NodeList,Partition,AllocTRES,Priority,JobName"
-)
 ID = re.compile(r"\d+")
 TIME = re.compile(r"2025-\d\d-\d\dT\d\d:\d\d:\d\d")
 MOST_TIMES_A_SPLIT = 10.0
@@ -43,11 +38,8 @@ def _moved(line: str, ids: int, by: timedelta) -> str:
 
 
 @pytest.fixture(scope="module")
-def fox_lines() -> list[str]:
-    data = os.environ.get("HETSCHED_DATA")
-    if not data:
-        pytest.skip("HETSCHED_DATA is not set: it names the directory of public logs and traces")
-    return (Path(data) / "sacct/fox_sacct_P_noheader.txt").read_text().splitlines(keepends=True)
+def fox_lines(data_dir: Path) -> list[str]:
+    return (data_dir / "sacct/fox_sacct_P_noheader.txt").read_text().splitlines(keepends=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """How long a whole decision of `steady` takes, on the rounds of `benchmarks.hops_rounds`.
 
 Its baseline is `hops` on the same round: both solve the same kind of programme with other weights.
+`benchmarks.hops_scale` measures `hops` itself.
 """
 
 from __future__ import annotations

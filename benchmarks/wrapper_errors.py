@@ -32,16 +32,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers.page import filled
+from benchmarks.papers.page import filled, markdown
 from benchmarks.wrappers.models import CASES
-from hetsched_core.records.spool import (
-    Profile,
-    Progress,
-    Rejection,
-    SpoolLine,
-    SpoolName,
-    SpoolValidator,
-)
+from hetsched_core.records.spool import Profile, Progress, SpoolLine
 from hetsched_core.throughput.data_time import fit_modes
 from hetsched_core.throughput.iteration import (
     Bandwidths,
@@ -50,10 +43,10 @@ from hetsched_core.throughput.iteration import (
     communication_s,
     expected_iteration_s,
 )
+from tests.job_wrappers.worlds import environment, spooled
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "live" / "training.md"
-NONCE = "benchmark0"
 AIM = 0.05
 _RUNS = itertools.count()
 
@@ -95,25 +88,13 @@ def _begun(
 ) -> tuple[subprocess.Popen[str], int, Path]:
     (folder / "spool").mkdir(exist_ok=True)
     run = next(_RUNS)
-    environment = os.environ | {
-        "SLURM_JOB_ID": "9",
-        "SLURM_JOB_NODELIST": "n0",
-        "SLURM_JOB_NUM_NODES": "1",
-        "SLURM_GPUS_ON_NODE": str(gpus),
-        "SLURM_RESTART_COUNT": str(run),
-        "SLURMD_NODENAME": "n0",
-        "HETSCHED_NONCE": NONCE,
-        "HETSCHED_GPU_TYPE": "cpu",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
+    more = {"HETSCHED_GPU_TYPE": "cpu", "OMP_NUM_THREADS": "1"}
+    told = os.environ | environment(run, gpus, more)
     out = folder / f"times-{run}.json"
     worker = [sys.executable, "-m", "benchmarks.wrappers.worker", name, str(steps), str(out)]
     launcher = [sys.executable, "-m", "job_wrappers.launch", "--no-requeue"]
     launcher += [f"--spool={folder}/spool", "--", *worker]
-    process = subprocess.Popen(
-        launcher, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(launcher, env=told, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     return process, run, out
 
 
@@ -121,20 +102,13 @@ def _ended(process: subprocess.Popen[str], run: int, out: Path, folder: Path) ->
     _, said = process.communicate()
     if process.returncode:
         sys.exit(said)
-    file = SpoolName("9", run, 0)
-    validator = SpoolValidator(file, NONCE)
-    text = (folder / "spool" / str(os.getuid()) / str(file)).read_bytes()
-    lines = [validator.take(line) for line in text.splitlines(keepends=True)]
-    accepted = [line for line in lines if not isinstance(line, Rejection)]
-    if accepted != lines:
-        sys.exit(f"the scheduler refuses {next(line for line in lines if line not in accepted)}")
     timed = json.loads(out.read_text())
     return TimedRun(
         statistics.fmean(timed["times"]),
         statistics.fmean(timed["profiled"]),
         timed["parameters"],
         timed["reduction_s"],
-        accepted,
+        spooled(folder, run),
     )
 
 
@@ -171,19 +145,18 @@ def _turn(run: TimedRun, profile: TimedRun, communication: float) -> ComparedPre
     return ComparedPrediction(run.mean_s, run.profiled_s, predicted, own, line.pattern)
 
 
-def row(case: str, processes: str, found: list[ComparedPrediction]) -> str:
+def row(case: str, processes: str, found: list[ComparedPrediction]) -> list[str]:
     """Return a line of the table: medians over the turns, and how far the errors lie apart."""
     errors = [100 * (turn.predicted_s / turn.measured_s - 1) for turn in found]
     model = [100 * (turn.own_s / turn.profiled_s - 1) for turn in found]
     patterns = "/".join(sorted({str(turn.pattern) for turn in found}))
-    cells = [
+    return [
         *(case, "stable" if CASES[case].stable else "unstable", processes, patterns),
         f"{1e3 * statistics.median(turn.measured_s for turn in found):.2f}",
         f"{1e3 * statistics.median(turn.predicted_s for turn in found):.2f}",
         f"{statistics.median(errors):+.1f} ({min(errors):+.1f} to {max(errors):+.1f})",
         f"{statistics.median(model):+.1f}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -202,16 +175,15 @@ def main() -> None:
             for case in cases:
                 for processes, turn in turns(case, given.steps, Path(name)).items():
                     found.setdefault((case, processes), []).append(turn)
-                    say(row(case, processes, [turn]))
+                    say(" | ".join(row(case, processes, [turn])))
         rounds += 1
         longest_s = max(longest_s, time.monotonic() - round_s)
     heads = ["model", "loading", "processes", "pattern", "measured, ms", "predicted, ms"]
     heads += ["error, %", "of the model, %"]
     load = f"load average {before:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the end"
     said = f"Medians of {rounds} turns, in brackets the least and the greatest; {os.cpu_count()}"
-    lines = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
-    lines += [row(*key, each) for key, each in found.items()]
-    lines += ["", f"{said} cores, {load}.{_within(found)}"]
+    table = markdown(heads, [row(*key, each) for key, each in found.items()])
+    lines = [table, "", f"{said} cores, {load}.{_within(found)}"]
     say("\n".join(lines))
     if given.only is None:
         PAGE.write_text(filled(PAGE.read_text(), {"errors": "\n".join(lines)}))

@@ -8,11 +8,11 @@ minutes of one core in all), and fills in the page, the one with all measures, a
 
 from __future__ import annotations
 
-import os
-import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+
+import click
 
 from benchmarks.papers.comparison_figure import draw
 from benchmarks.papers.comparison_inputs import SWEEPS, write_inputs
@@ -46,7 +46,7 @@ from benchmarks.papers.comparison_tables import (
     together,
     with_shares,
 )
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, data_folder, rewrite
 
 PAGE = PAGES / "comparison.md"
 ALL = PAGES / "comparison-all.md"
@@ -80,44 +80,44 @@ SHORT = (JCT_MIN, WAIT_MIN, MAKESPAN_MIN, MAX_RATIO, MEAN_RATIO, FTF, FRAGMENTS,
 DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
 
 
-def main() -> int:
-    """Run what is missing, and rewrite the pages."""
-    data = os.environ.get("HETSCHED_DATA")
-    if not data or len(sys.argv) != 2:
-        sys.stderr.write(f"{__doc__}\n")
-        return 1
-    folder = Path(sys.argv[1]).absolute()
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, resolve_path=True))
+def main(folder: Path) -> None:
+    """Run what is missing in FOLDER, and rewrite the pages."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_inputs(Path(data), folder)
+    write_inputs(data_folder(), folder)
     halves = tomllib.loads((SWEEPS / "halves.toml").read_text())
     chosen_on, judged_on = halves["chosen_on"], halves["judged_on"]
     runs: Runs = {k: v for name in COMPARED for k, v in run_sweep(name, folder).items()}
     chosen, judged = telling(runs, chosen_on), telling(runs, judged_on)
     ablated = run_sweep("ablations", folder)
-    figures = {
-        "summary": summary(runs),
-        "leaders": leaders(runs),
-        "records": records(runs),
-        "judged": own_measures(judged, OWN_MEASURES),
-        "together": together(judged),
-        "frontiers": frontiers(judged),
-        "chosen": own_measures(chosen, OWN_MEASURES),
-        "tasks": plain(run_sweep("tasks", folder), SHORT),
-        "dear": plain(run_sweep("dear", folder), DEAR, JCT),
-        "shares": with_shares(run_sweep("shares", folder)),
-    }
-    PAGE.write_text(filled(PAGE.read_text(), figures))
-    ALL.write_text(filled(ALL.read_text(), {"all": "\n".join(everything(runs)).strip()}))
     arriving = [workload for workload in judged_on if workload != BATCH]
-    parts = {
-        "ablations-judged": ablations(telling(ablated, arriving)),
-        "ablations-batch": ablations(telling(ablated, [BATCH])),
-        "ablations-chosen": ablations(telling(ablated, chosen_on)),
-    }
-    STEADY.write_text(filled(STEADY.read_text(), parts))
+    rewrite(
+        PAGE,
+        {
+            "summary": lambda: summary(runs),
+            "leaders": lambda: leaders(runs),
+            "records": lambda: records(runs),
+            "judged": lambda: own_measures(judged, OWN_MEASURES),
+            "together": lambda: together(judged),
+            "frontiers": lambda: frontiers(judged),
+            "chosen": lambda: own_measures(chosen, OWN_MEASURES),
+            "tasks": lambda: plain(run_sweep("tasks", folder), SHORT),
+            "dear": lambda: plain(run_sweep("dear", folder), DEAR, JCT),
+            "shares": lambda: with_shares(run_sweep("shares", folder)),
+        },
+    )
+    rewrite(ALL, {"all": lambda: "\n".join(everything(runs)).strip()})
+    rewrite(
+        STEADY,
+        {
+            "ablations-judged": lambda: ablations(telling(ablated, arriving)),
+            "ablations-batch": lambda: ablations(telling(ablated, [BATCH])),
+            "ablations-chosen": lambda: ablations(telling(ablated, chosen_on)),
+        },
+    )
     draw(judged, PLOT)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.papers.hare import HareCase, world
-from benchmarks.papers.logs import bundled, fox, habrok
+from benchmarks.papers.workloads import THROUGHPUTS, bundled, fox, habrok
 from hetsched_core.records.files import replacing
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
 from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
@@ -21,7 +21,6 @@ from hetsched_core.types import Cluster, Submission
 
 SWEEPS = Path(__file__).with_name("sweeps")
 SEEDS = range(3)
-THROUGHPUTS = "throughputs/gavel_simulation_throughputs.json.gz"
 
 ALL = slice(None)
 GAVEL = {
@@ -55,8 +54,8 @@ class Input:
 
 
 def write_inputs(data: Path, folder: Path) -> None:
-    """Copy the sweeps into a folder, and write their inputs, unless they are there."""
-    shutil.copytree(SWEEPS, folder, dirs_exist_ok=True)
+    """Write the sweeps into a folder, and their inputs."""
+    write_sweeps(folder)
     (folder / "inputs").mkdir(exist_ok=True)
     for made in inputs(data):
         cluster = folder / "clusters" / f"{made.cluster_name}.toml"
@@ -65,6 +64,14 @@ def write_inputs(data: Path, folder: Path) -> None:
         path = folder / "inputs" / f"{made.name}-{made.seed}.jsonl"
         with replacing(path) as file:
             file.writelines(f"{line}\n" for line in workload_lines(made.workload))
+
+
+def write_sweeps(folder: Path) -> None:
+    """Write the sweeps and their clusters into a folder, each with the policies it includes."""
+    shutil.copytree(SWEEPS, folder, dirs_exist_ok=True)
+    policies = (SWEEPS / "policies.toml").read_text()
+    for sweep in folder.glob("*.toml"):
+        sweep.write_text(sweep.read_text().replace("# include policies.toml\n", policies))
 
 
 def inputs(data: Path) -> Iterator[Input]:
@@ -77,7 +84,7 @@ def inputs(data: Path) -> Iterator[Input]:
         bearable = _no_longer(loaded, MSR_LONGEST_S)
         yield Input(name, 0, _jobs(bearable, MSR_JOBS), "gavel-48", loaded.cluster)
     for name, read in (("fox", fox), ("habrok", habrok)):
-        loaded = read(data / "sacct", 0)
+        loaded = read(data)
         yield Input(name, 0, loaded.workload, name, loaded.cluster)
     for seed in SEEDS:
         loaded = bundled(seed)
@@ -85,7 +92,8 @@ def inputs(data: Path) -> Iterator[Input]:
         yield Input("bundled", seed, part, "bundled", loaded.cluster)
         given = world(HareCase(gpus=32, jobs=100, seed=seed))
         tables = {name: given.speeds.table(name) for name in given.speeds.profiles}
-        yield Input("tasks", seed, Workload(given.jobs, tables), "tasks", given.cluster)
+        tasks = replace(given.workload, tables=tables)
+        yield Input("tasks", seed, tasks, "tasks", given.cluster)
 
 
 def _gavel(data: Path, trace: str, cluster: str) -> ReplayInputs:

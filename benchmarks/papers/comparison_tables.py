@@ -28,7 +28,7 @@ from benchmarks.papers.comparison_runs import (
     relative,
     shown,
 )
-from benchmarks.papers.fidelity import markdown
+from benchmarks.papers.page import markdown
 from hetsched_core.report.estimates import Estimate, estimate
 from hetsched_core.report.units import number
 

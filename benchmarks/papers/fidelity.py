@@ -7,34 +7,21 @@ writes them between the markers of the page (about three minutes of a CPU).
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.workloads import PHYSICAL, Variant, gavel, name_of
+from benchmarks.papers.workloads import run as replayed
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import ReplayInputs, load_workload
-from hetsched_core.types import (
-    Cluster,
-    Node,
-    Placed,
-    Plan,
-    Reason,
-    ReasonCode,
-    Snapshot,
-    Waiting,
-)
+from hetsched_core.simulate import SimulationSettings
+from hetsched_core.traces.load import ReplayInputs
+from hetsched_core.types import Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 
 PAGE = PAGES / "fidelity.md"
-GPUS_A_NODE = 4
 ROUND_S = 360.0
 
 
@@ -50,7 +37,7 @@ class TraceSetting:
 ARRIVALS = TraceSetting(
     "arrivals",
     "gavel_physical_cluster_max_min_fairness.trace",
-    (("v100", 8), ("p100", 16), ("k80", 24)),
+    PHYSICAL,
 )
 MAKESPAN = TraceSetting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
 STATIC = TraceSetting(
@@ -89,19 +76,9 @@ class Blocking(Gavel):
         return replace(plan, entries=entries, base=None, changed=None)
 
 
-@cache
 def load(setting: TraceSetting, folder: Path, *, blind: bool) -> ReplayInputs:
     """Return a trace with its cluster, on which spreading a job costs nothing if `blind`."""
-    nodes = tuple(
-        Node(f"{gpu_type}-{number}", gpu_type, GPUS_A_NODE)
-        for gpu_type, gpus in setting.gpus
-        for number in range(gpus // GPUS_A_NODE)
-    )
-    files = (
-        folder / "workloads" / setting.trace,
-        folder / "throughputs/gavel_simulation_throughputs.json.gz",
-    )
-    loaded = load_workload(files, ClusterFile(Cluster(nodes)))
+    loaded = gavel(folder, setting.trace, setting.gpus)
     return replace(loaded, speeds=loaded.speeds.placement_blind()) if blind else loaded
 
 
@@ -115,14 +92,8 @@ def run(
 ) -> Measures:
     """Return what a policy makes of a trace."""
     loaded = load(setting, folder, blind=blind)
-    log = simulate(
-        loaded.workload.submissions,
-        loaded.cluster,
-        policy,
-        loaded.speeds,
-        SimulationSettings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
-    )
-    measures = measure(log, loaded.speeds)
+    settings = SimulationSettings(round_s=ROUND_S, restart_cost_s=restart_cost_s)
+    measures = measure(replayed(loaded, policy, settings), loaded.speeds)
     assert measures.completed == measures.jobs
     return measures
 
@@ -189,7 +160,7 @@ def variants(folder: Path) -> str:
     return markdown((*heads, *(f"{s.name}, {o.value}" for s, o in shown)), lines)
 
 
-RIVALS = (
+RIVALS: tuple[Variant, ...] = (
     *(("gavel", {"objective": objective.value}) for objective in Objective),
     *((name, {}) for name in ("sia", "las", "2d-las", "tiresias", "srtf", "sjf")),
     *((name, {}) for name in ("fifo", "gavel-fifo", "yarn-cs")),
@@ -200,9 +171,9 @@ COSTS = ((True, 0.0), (False, 0.0), (False, 10.0), (False, 60.0))
 def ranking(setting: TraceSetting, folder: Path) -> str:
     """Average JCT and rank of every policy as costs are switched on one after another."""
     names, found = [], []
-    for name, settings in RIVALS:
-        names.append(" ".join((name, *settings.values())))
-        policy = make_policy(name, settings)
+    for variant in RIVALS:
+        names.append(name_of(variant))
+        policy = make_policy(*variant)
         found.append(
             [
                 run(setting, policy, folder, blind=blind, restart_cost_s=cost_s)
@@ -230,28 +201,13 @@ def ranking(setting: TraceSetting, folder: Path) -> str:
     return markdown(heads, lines)
 
 
-def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def main() -> int:
-    """Rewrite the page."""
-    given = os.environ.get("HETSCHED_DATA")
-    if not given:
-        sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
-        return 2
-    folder = Path(given)
-    figures = {
-        "cells": cells(folder),
-        "variants": variants(folder),
-        "arrivals": ranking(ARRIVALS, folder),
-        "static": ranking(STATIC, folder),
-    }
-    PAGE.write_text(filled(PAGE.read_text(), figures))
-    return 0
+FIGURES = {
+    "cells": lambda: cells(data_folder()),
+    "variants": lambda: variants(data_folder()),
+    "arrivals": lambda: ranking(ARRIVALS, data_folder()),
+    "static": lambda: ranking(STATIC, data_folder()),
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(PAGE, FIGURES)()

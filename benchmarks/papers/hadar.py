@@ -8,45 +8,32 @@ writes them between the markers of the page (some five minutes), and the plot be
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
 
 import numpy as np
-from immutables import Map
 from numpy.typing import NDArray
 
-from benchmarks.papers.fidelity import STATIC, load, markdown
+from benchmarks.papers.fidelity import STATIC, load
 from benchmarks.papers.hadar_jobs import drawn, least
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, data_folder, markdown, plot_by_jobs
+from benchmarks.papers.workloads import Variant, made_up, name_of
+from benchmarks.papers.workloads import run as replayed
+from benchmarks.test_hadar import first_round
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policies.hadar.prices import PricedJobs, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes, plan_queue
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import SimulationSettings, simulate
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
-from hetsched_core.types import (
-    Cluster,
-    Job,
-    JobView,
-    Layer,
-    Node,
-    NodeView,
-    RequirementSet,
-    Round,
-    Snapshot,
-    Speeds,
-    SpeedTable,
-    Submission,
-    Trigger,
-)
+from hetsched_core.types import Cluster, Node, Submission
+from tests.hetsched_core.worlds import linear_speeds, submission
 
 PAGE = PAGES / "hadar.md"
 PLOT = PAGES / "hadar-decisions.svg"
@@ -54,16 +41,10 @@ Floats = NDArray[np.float64]
 ROUND_S = 360.0
 RESTART_S = 10.0
 
-Variant = tuple[str, Mapping[str, str]]
 HADAR: Variant = ("hadar", {})
 HADAR_FULL: Variant = ("hadar", {"replan": "full"})
 HADARE: Variant = ("hadare", {})
 GAVEL: Variant = ("gavel", {})
-
-
-def name_of(variant: Variant) -> str:
-    """Return a policy's name with the parameters that are not default."""
-    return " ".join((variant[0], *variant[1].values()))
 
 
 # -- Fig. 1 ----------------------------------------------------------------------------------------
@@ -75,36 +56,20 @@ PER_ROUND = ((40, 20, 30), (5, 15, 5), (10, 2, 20))
 """Epochs a round of each job with all its GPUs on V100, P100, K80."""
 
 
-def table_of(gpu_types: tuple[str, ...], per_gpu: Sequence[float]) -> SpeedTable:
-    """Return speeds that grow linearly with the GPUs, wherever they are."""
-    speeds = np.array(per_gpu, np.float64)[:, None]
-    return SpeedTable(
-        gpu_types, np.ones(1, np.int64), speeds, speeds, np.full(speeds.shape, Layer.TRUTH, np.int8)
-    )
-
-
 def fig1_ends(variant: Variant) -> list[int]:
     """Return the round in which each of the three jobs ends; a sample is an epoch."""
-    tables = {
-        f"J{j + 1}": table_of(
-            ("v100", "p100", "k80"), [epochs / NEED[j] / ROUND_S for epochs in PER_ROUND[j]]
-        )
+    speeds = {
+        f"J{j + 1}": {
+            gpu_type: epochs / NEED[j] / ROUND_S
+            for gpu_type, epochs in zip(FIG1.gpu_types, PER_ROUND[j], strict=True)
+        }
         for j in range(3)
     }
     jobs = [
-        Submission(
-            Job(f"J{j + 1}", 0.0, RequirementSet((NEED[j],)), f"J{j + 1}", float(EPOCHS[j])),
-            float(EPOCHS[j]),
-        )
-        for j in range(3)
+        submission(f"J{j + 1}", float(EPOCHS[j]), (NEED[j],), profile=f"J{j + 1}") for j in range(3)
     ]
-    log = simulate(
-        jobs,
-        FIG1,
-        make_policy(*variant),
-        Speeds(FIG1, tables),
-        SimulationSettings(restart_cost_s=0.0),
-    )
+    loaded = made_up(jobs, FIG1, linear_speeds(FIG1, speeds))
+    log = replayed(loaded, make_policy(*variant), SimulationSettings(restart_cost_s=0.0))
     ends = {record.job.id: record.end_s or math.inf for record in log.jobs}
     return [round(math.ceil(ends[f"J{j + 1}"] / ROUND_S - 1e-6)) for j in range(3)]
 
@@ -142,14 +107,8 @@ PAPER_MEDIAN = {"gavel": 1.20, "tiresias": 1.40}
 @cache
 def static_run(folder: Path, name: str, settings: tuple[tuple[str, str], ...]) -> RunLog:
     """Run the 480 jobs; spreading a job over nodes costs what Gavel measured."""
-    loaded = load(STATIC, folder, blind=False)
-    return simulate(
-        loaded.workload.submissions,
-        loaded.cluster,
-        make_policy(name, dict(settings)),
-        loaded.speeds,
-        SimulationSettings(round_s=ROUND_S, restart_cost_s=RESTART_S),
-    )
+    costs = SimulationSettings(round_s=ROUND_S, restart_cost_s=RESTART_S)
+    return replayed(load(STATIC, folder, blind=False), make_policy(name, dict(settings)), costs)
 
 
 def static_measures(folder: Path, variant: Variant) -> tuple[RunLog, Measures]:
@@ -279,8 +238,7 @@ def mix(where: str, names: Sequence[str]) -> list[Submission]:
         profile = MODELS[short]
         fastest = max(speeds.per_gpu(profile, t, 1) for t in CLUSTERS[where])
         samples = float(round(fastest * 60.0 * MINUTES[classes[profile]]))
-        job = Job(f"{at:02}-{short}", 0.0, RequirementSet((1,)), profile, samples)
-        jobs.append(Submission(job, samples))
+        jobs.append(submission(f"{at:02}-{short}", samples, profile=profile))
     return jobs
 
 
@@ -295,14 +253,9 @@ def mix_run(
     """Return what a policy makes of a mix."""
     cluster = five_nodes(where)
     speeds = builtin_speeds(cluster)
-    log = simulate(
-        mix(where, names),
-        cluster,
-        make_policy(policy, dict(settings)),
-        speeds,
-        SimulationSettings(round_s=slot, restart_cost_s=RESTART_S),
-    )
-    return measure(log, speeds)
+    costs = SimulationSettings(round_s=slot, restart_cost_s=RESTART_S)
+    loaded = made_up(mix(where, names), cluster, speeds)
+    return measure(replayed(loaded, make_policy(policy, dict(settings)), costs), speeds)
 
 
 def mix_measures(
@@ -428,7 +381,8 @@ def bound_broken(rng: Random, *, whole: bool) -> bool:
     alpha = max(1.0, float(np.log(highest / bounds.lowest).max()))
     capacity = np.array([size[s] for s in sort])
     market = Market(
-        demand=np.column_stack((gpus, np.zeros((jobs, 2), np.int64))),
+        # On one node or more, as many as it has GPUs; none of them has anything to keep.
+        demand=np.column_stack((gpus, np.zeros((jobs, 2), np.int64), np.ones_like(gpus), gpus)),
         needs=np.zeros((jobs, 3)),
         one_node=utility,
         several=np.zeros_like(utility),
@@ -491,46 +445,9 @@ DECIDERS: tuple[Variant, ...] = (
 )
 
 
-def crowd(jobs: int) -> Snapshot:
-    """Return as many jobs as GPUs, all waiting: 26 profiles, three types, nodes of 8."""
-    draw = Random(7)
-    types = ("v100", "p100", "k80")
-    cluster = Cluster(tuple(Node(f"n{n}", types[n % 3], 8) for n in range(jobs // 8)))
-    counts = np.array([1, 2, 4, 8], np.int64)
-    tables = {}
-    for n in range(26):
-        k80, v100 = draw.uniform(1.0, 50.0), draw.uniform(1.5, 6.0)
-        each = k80 * np.array([v100, draw.uniform(1.0, v100), 1.0])
-        one = each[:, None] * draw.uniform(0.8, 1.0) ** np.log2(counts)
-        tables[f"m{n}"] = SpeedTable(
-            types,
-            counts,
-            one,
-            one * draw.uniform(0.5, 1.0),
-            np.full(one.shape, Layer.TRUTH, np.int8),
-        )
-    views = {}
-    for n in range(jobs):
-        count = draw.choice((1, 1, 1, 1, 2, 4, 8)) if n % 2 else 1
-        samples = 10 ** draw.uniform(4, 7)
-        job = Job(f"j{n:05}", float(n), RequirementSet((count,)), f"m{n % 26}", samples)
-        views[job.id] = JobView(job, 3600.0)
-    return Snapshot(
-        now=3600.0,
-        triggers=frozenset({Trigger.ROUND}),
-        round=Round(10, 3600.0, 3960.0),
-        cluster=cluster,
-        nodes=Map({node.name: NodeView(node) for node in cluster}),
-        jobs=Map(views),
-        speeds=Speeds(cluster, tables),
-        effective_s=3600.0,
-        changed=frozenset(views),
-    )
-
-
 def decision_s(variant: Variant, jobs: int) -> float:
     """Return the CPU seconds of one decision, the best of five after one to warm up."""
-    policy, snapshot = make_policy(*variant), crowd(jobs)
+    policy, snapshot = make_policy(*variant), first_round(jobs)
     policy.plan(snapshot)
     took = []
     for _ in range(5):
@@ -544,57 +461,29 @@ def decisions() -> str:
     """Return the seconds of a decision by size, and plot them."""
     variants = [v for v in DECIDERS if v[0] in policy_names()]
     found = {name_of(v).removesuffix(" 0"): [decision_s(v, n) for n in SIZES] for v in variants}
-    plot(found)
+    plot_by_jobs(PLOT, found, SIZES, jobs="jobs, and GPUs", cost="CPU seconds a decision", aim=1.0)
     lines = [(name, *(f"{s:.4f}" for s in took)) for name, took in found.items()]
     return markdown(("CPU seconds, by number of jobs", *map(str, SIZES)), lines)
-
-
-def plot(found: Mapping[str, Sequence[float]]) -> None:
-    """Draw seconds against jobs on logarithmic axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.add_subplot(xlabel="jobs, and GPUs", ylabel="CPU seconds a decision")
-    for name, took in found.items():
-        axes.loglog(SIZES, took, marker="o", markersize=3, label=name)
-    axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
-    axes.legend(frameon=False)
-    axes.grid(visible=True, which="major", linewidth=0.3)
-    figure.savefig(PLOT, metadata={"Date": None})
 
 
 # -- The page --------------------------------------------------------------------------------------
 
 
-def main(chosen: Iterable[str]) -> int:
-    """Rewrite the page, or only the figures named."""
-    given = os.environ.get("HETSCHED_DATA")
-    if not given:
-        sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
-        return 2
-    figures = {
-        "fig1": fig1,
-        "static": lambda: static(Path(given)),
-        "spread": lambda: spread(Path(given)),
-        "least": lambda: least(Path(given)),
-        "drawn": lambda: drawn(Path(given)),
-        "speeds": speeds_table,
-        "gains": gain_table,
-        "aws": lambda: mixes("AWS"),
-        "lab": lambda: mixes("lab"),
-        "slots": slots,
-        "bound": bound,
-        "decisions": decisions,
-    }
-    names = tuple(chosen) or tuple(figures)
-    for name in names:
-        if name not in figures:
-            sys.stderr.write(f"no figure {name!r}; valid: {', '.join(figures)}\n")
-            return 2
-    texts = {name: figures[name]() for name in names}
-    PAGE.write_text(filled(PAGE.read_text(), texts))
-    return 0
+FIGURES = {
+    "fig1": fig1,
+    "static": lambda: static(data_folder()),
+    "spread": lambda: spread(data_folder()),
+    "least": lambda: least(data_folder()),
+    "drawn": lambda: drawn(data_folder()),
+    "speeds": speeds_table,
+    "gains": gain_table,
+    "aws": lambda: mixes("AWS"),
+    "lab": lambda: mixes("lab"),
+    "slots": slots,
+    "bound": bound,
+    "decisions": decisions,
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command(PAGE, FIGURES)()

@@ -15,15 +15,18 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from benchmarks.papers.fidelity import STATIC, load, markdown
+from benchmarks.papers.fidelity import STATIC, load
+from benchmarks.papers.page import markdown
+from benchmarks.papers.workloads import THROUGHPUTS, Variant, made_up, name_of
+from benchmarks.papers.workloads import run as replayed
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import SimulationSettings, simulate
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.traces.gavel import read_measured
 from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.traces.synthetic.jobs import SyntheticWorkload
 from hetsched_core.traces.synthetic.options import SyntheticOptions
-from hetsched_core.types import Cluster, Speeds, Submission
+from hetsched_core.types import Speeds, Submission
 
 Floats = NDArray[np.float64]
 JOBS = 480
@@ -32,7 +35,7 @@ MOST_GPU_HOURS = 100.0
 
 MODELS = ("ResNet-50", "ResNet-18", "LM", "CycleGAN", "Transformer")
 SEEDS = (0, 1, 2)
-RIVALS: tuple[tuple[str, dict[str, str]], ...] = (
+RIVALS: tuple[Variant, ...] = (
     ("hadar", {}),
     ("hadar", {"replan": "full"}),
     ("hadar", {"replan": "full", "utility": "relative-speed"}),
@@ -42,7 +45,7 @@ RIVALS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-def least_ttd_s(jobs: list[Submission], cluster: Cluster, speeds: Speeds) -> float:
+def least_ttd_s(loaded: ReplayInputs) -> float:
     """Return seconds below which no schedule of these jobs ends, all there from the start.
 
     A linear programme over the time x_jr that a job spends on each GPU type: all its work is done,
@@ -50,6 +53,7 @@ def least_ttd_s(jobs: list[Submission], cluster: Cluster, speeds: Speeds) -> flo
     runs on several types at once goes at the pace of the slowest, so that as much time on each
     type by itself does no less.
     """
+    jobs, cluster, speeds = loaded.workload.submissions, loaded.cluster, loaded.speeds
     types = cluster.gpu_types
     rate, gpus = np.zeros((len(jobs), len(types))), np.zeros(len(jobs))
     for at, submission in enumerate(jobs):
@@ -89,17 +93,14 @@ def least_ttd_s(jobs: list[Submission], cluster: Cluster, speeds: Speeds) -> flo
 
 def least(folder: Path) -> str:
     """Return what no schedule of the 480 jobs can be shorter than."""
-    loaded = load(STATIC, folder, blind=False)
-    jobs = list(loaded.workload.submissions)
-    bound_h = least_ttd_s(jobs, loaded.cluster, loaded.speeds) / 3600
+    bound_h = least_ttd_s(load(STATIC, folder, blind=False)) / 3600
     return f"No schedule of these jobs is shorter than {bound_h:.1f} h."
 
 
-def drawn_jobs(folder: Path, trace: str, seed: int) -> tuple[list[Submission], ReplayInputs]:
+def drawn_jobs(folder: Path, trace: str, seed: int) -> ReplayInputs:
     """Return jobs with the statistics of a trace, all there at the start, and where they run."""
     loaded = load(STATIC, folder, blind=False)
-    file = folder / "throughputs/gavel_simulation_throughputs.json.gz"
-    measured = read_measured(file, loaded.cluster.gpu_types)
+    measured = read_measured(folder / THROUGHPUTS, loaded.cluster.gpu_types)
     models = [model for model in measured.models if model.name.startswith(MODELS)]
     options = SyntheticOptions(like=trace, jobs=10 * JOBS, load=1.0, typed_share=0.0, seed=seed)
     drawn = SyntheticWorkload.of(options, loaded.cluster, models, measured.tables)
@@ -116,7 +117,7 @@ def drawn_jobs(folder: Path, trace: str, seed: int) -> tuple[list[Submission], R
 
     small = (s for s in drawn.submissions() if gpu_hours(s) <= MOST_GPU_HOURS)
     jobs = [replace(s, job=replace(s.job, submit_s=0.0)) for s in islice(small, JOBS)]
-    return jobs, replace(loaded, speeds=speeds)
+    return made_up(jobs, loaded.cluster, speeds)
 
 
 def drawn(folder: Path) -> str:
@@ -124,11 +125,11 @@ def drawn(folder: Path) -> str:
     lines = []
     for trace in ("philly", "helios"):
         cases = [drawn_jobs(folder, trace, seed) for seed in SEEDS]
-        bounds = [least_ttd_s(jobs, where.cluster, where.speeds) for jobs, where in cases]
+        bounds = [least_ttd_s(case) for case in cases]
         found: dict[str, Floats] = {}
-        for name, settings in RIVALS:
-            runs = [_run(jobs, where, name, settings) for jobs, where in cases]
-            found[" ".join((name, *settings.values()))] = np.array(
+        for variant in RIVALS:
+            runs = [_run(case, variant) for case in cases]
+            found[name_of(variant)] = np.array(
                 [(m.makespan_s, m.p50_jct_s, m.gpu_utilisation) for m in runs], np.float64
             )
         base = found["hadar full"]
@@ -150,16 +151,8 @@ def drawn(folder: Path) -> str:
     return markdown((*heads, "GPUs held %"), lines)
 
 
-def _run(
-    jobs: list[Submission], where: ReplayInputs, name: str, settings: dict[str, str]
-) -> Measures:
-    log = simulate(
-        jobs,
-        where.cluster,
-        make_policy(name, settings),
-        where.speeds,
-        SimulationSettings(round_s=360.0, restart_cost_s=10.0),
-    )
-    measures = measure(log, where.speeds)
+def _run(case: ReplayInputs, variant: Variant) -> Measures:
+    costs = SimulationSettings(round_s=360.0, restart_cost_s=10.0)
+    measures = measure(replayed(case, make_policy(*variant), costs), case.speeds)
     assert measures.completed == JOBS
     return measures

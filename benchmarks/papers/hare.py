@@ -7,17 +7,17 @@ writes them between the markers of the page, or only those named.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 
 import numpy as np
 
-from benchmarks.papers.fidelity import markdown
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, markdown, plot_by_jobs
+from benchmarks.papers.workloads import made_up
+from benchmarks.papers.workloads import run as replayed
 from benchmarks.test_hare import second_decision
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.hlas import Hlas, grouped
@@ -25,20 +25,19 @@ from hetsched_core.policies.hare.hlas_p import HlasP
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import SimulationSettings, simulate
+from hetsched_core.simulate import SimulationSettings
+from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.types import (
     Cluster,
     Job,
-    Layer,
     LossCurve,
     Node,
     RequirementSet,
-    Speeds,
-    SpeedTable,
     Submission,
     TaskShape,
     TaskTimes,
 )
+from tests.hetsched_core.worlds import linear_speeds
 
 PAGE = PAGES / "hare.md"
 PLOT = PAGES / "hare-decisions.svg"
@@ -77,15 +76,6 @@ class HareCase:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HareWorld:
-    """Jobs, cluster and true speeds."""
-
-    jobs: tuple[Submission, ...]
-    cluster: Cluster
-    speeds: Speeds
-
-
 def times_of(model: str, gpu_type: str, case: HareCase) -> TaskTimes:
     """Return the times of a mini-batch: training by batch and GPU, gradients there and back."""
     _, on_v100, *speeds, megabytes = MODELS[model]
@@ -96,28 +86,21 @@ def times_of(model: str, gpu_type: str, case: HareCase) -> TaskTimes:
 
 
 @cache
-def world(case: HareCase) -> HareWorld:
+def world(case: HareCase) -> ReplayInputs:
     """Return a workload: a quarter of the jobs of each field, or half of them of one."""
     nodes = case.gpus // 4
     types = [case.level[n * len(case.level) // nodes] for n in range(nodes)]
     cluster = Cluster(tuple(Node(f"n{n:02d}", gpu, 4) for n, gpu in enumerate(types)))
-    tables = {}
-    for model in MODELS:
-        tasks = {gpu: times_of(model, gpu, case) for gpu in case.level}
-        # For policies of gangs: a worker does a mini-batch a round.
-        each = np.array([[1.0 / (t.train_s + t.sync_s)] for t in tasks.values()])
-        tables[model] = SpeedTable(
-            case.level,
-            np.ones(1, np.int64),
-            each,
-            each,
-            np.full(each.shape, Layer.TRUTH, np.int8),
-            tasks=tasks,
-        )
-    return HareWorld(tuple(_jobs(case)), cluster, Speeds(cluster, tables))
+    tasks = {model: {gpu: times_of(model, gpu, case) for gpu in case.level} for model in MODELS}
+    # For policies of gangs: a worker does a mini-batch a round.
+    each = {
+        model: {gpu: 1.0 / (t.train_s + t.sync_s) for gpu, t in of_model.items()}
+        for model, of_model in tasks.items()
+    }
+    return made_up(_jobs(case), cluster, linear_speeds(cluster, each, tasks=tasks))
 
 
-def _jobs(case: HareCase) -> Iterable[Submission]:
+def _jobs(case: HareCase) -> Iterator[Submission]:
     rng = Random(case.seed)
     for n in range(case.jobs):
         mostly = case.mostly and rng.random() < 0.5
@@ -150,15 +133,8 @@ def _jobs(case: HareCase) -> Iterable[Submission]:
 @cache
 def run(case: HareCase, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
     """Return what a policy makes of a case."""
-    given = world(case)
     costs = SimulationSettings(round_s=60.0, restart_cost_s=3.3)
-    return simulate(
-        given.jobs,
-        given.cluster,
-        make_policy(policy, dict(settings)),
-        given.speeds,
-        costs,
-    )
+    return replayed(world(case), make_policy(policy, dict(settings)), costs)
 
 
 def weighted_jct_s(log: RunLog) -> float:
@@ -194,7 +170,7 @@ def bound_s(case: HareCase) -> float:
     """Return the proven least weighted mean JCT of a case."""
     given = world(case)
     kinds = [node.gpu_type for node in given.cluster for _ in range(node.gpus)]
-    jobs = sorted(given.jobs, key=lambda s: s.job.submit_s)
+    jobs = sorted(given.workload.submissions, key=lambda s: s.job.submit_s)
     times = [[times_of(s.job.profile, kind, case) for kind in kinds] for s in jobs]
     shapes = [s.job.tasks or TaskShape(1, 1) for s in jobs]
     weight = np.array([s.job.weight for s in jobs])
@@ -336,7 +312,7 @@ def cost() -> str:
     found = {}
     for policy in (Hlas(groups=40), HlasP(groups=40)):
         found[policy.info.name] = [decision_ms(policy, n) for n in SIZES]
-    plot(found)
+    plot_by_jobs(PLOT, found, SIZES, jobs="jobs", cost="CPU milliseconds a decision", aim=5.0)
     lines = [(name, *(f"{ms:.2f}" for ms in took)) for name, took in found.items()]
     return markdown(("CPU milliseconds, by jobs", *map(str, SIZES)), lines)
 
@@ -350,20 +326,6 @@ def decision_ms(policy: Hlas, jobs: int) -> float:
         policy.plan(snapshot)
         took.append(time.process_time() - begun)
     return float(np.median(took)) * 1000.0
-
-
-def plot(found: Mapping[str, Sequence[float]]) -> None:
-    """Draw milliseconds against jobs on logarithmic axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.add_subplot(xlabel="jobs", ylabel="CPU milliseconds a decision")
-    for name, took in found.items():
-        axes.loglog(SIZES, took, marker="o", markersize=3, label=name)
-    axes.axhline(5.0, color="grey", linewidth=0.8, linestyle=":")
-    axes.legend(frameon=False)
-    axes.grid(visible=True, which="major", linewidth=0.3)
-    figure.savefig(PLOT, metadata={"Date": None})
 
 
 FIGURES = {
@@ -381,17 +343,5 @@ FIGURES = {
 }
 
 
-def main(chosen: Iterable[str]) -> int:
-    """Rewrite the page, or only the figures named."""
-    names = tuple(chosen) or tuple(FIGURES)
-    for name in names:
-        if name not in FIGURES:
-            sys.stderr.write(f"no figure {name!r}; valid: {', '.join(FIGURES)}\n")
-            return 2
-    for name in names:
-        PAGE.write_text(filled(PAGE.read_text(), {name: FIGURES[name]()}))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command(PAGE, FIGURES)()

@@ -9,18 +9,18 @@ without the option that is a new one in the place for temporary files.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
-from scipy.stats import t as student
 
-from benchmarks.papers.fidelity import markdown
+from benchmarks.papers.comparison_runs import as_times
 from benchmarks.papers.hops_cells import Found, HopsCell, PolicyVariant, result
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, markdown, rewrite
+from hetsched_core.report.estimates import estimate
 
 PAGE = PAGES / "hops.md"
 SEEDS = range(10)
@@ -66,26 +66,17 @@ def named(variant: PolicyVariant) -> str:
     return variant.policy + (", speeds known" if known else "")
 
 
-class Replays:
-    """Replays by what is varied, over seeds."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keep what is computed in a folder."""
-        self._folder = folder
-
-    def over(
-        self,
-        seeds: Sequence[int],
-        scale: str,
-        variant: PolicyVariant,
-        *,
-        round_s: float = 360.0,
-        faster: float = 1.0,
-    ) -> list[Found]:
-        """Return what came out for each seed."""
-        return [
-            result(HopsCell(scale, variant, seed, round_s, faster), self._folder) for seed in seeds
-        ]
+def over(
+    folder: Path,
+    seeds: Sequence[int],
+    scale: str,
+    variant: PolicyVariant,
+    *,
+    round_s: float = 360.0,
+    faster: float = 1.0,
+) -> list[Found]:
+    """Return what came out for each seed, kept in a folder once it is computed."""
+    return [result(HopsCell(scale, variant, seed, round_s, faster), folder) for seed in seeds]
 
 
 # -- Statistics ------------------------------------------------------------------------------------
@@ -96,37 +87,27 @@ def values(found: Sequence[Found], measure: str) -> list[float]:
     return [float(getattr(each, measure)) for each in found]
 
 
-def half_width(sample: Sequence[float]) -> float:
-    """Return how far the 95 % interval of a mean reaches (Student's t)."""
-    n = len(sample)
-    return float(student.ppf(0.975, n - 1) * np.std(sample, ddof=1) / np.sqrt(n))
-
-
 def spread(sample: Sequence[float]) -> str:
     """Return a mean and its interval, if there are several."""
-    mean = float(np.mean(sample))
-    digits = 2 if abs(mean) < 9.995 else 1
-    around = f" ± {half_width(sample):.{digits}f}" if len(sample) > 1 else ""
-    return f"{mean:.{digits}f}{around}"
+    found = estimate(sample)
+    assert found is not None
+    digits = 2 if abs(found.mean) < 9.995 else 1
+    around = "" if found.half_width is None else f" ± {found.half_width:.{digits}f}"
+    return f"{found.mean:.{digits}f}{around}"
 
 
 def times(sample: Sequence[float], base: Sequence[float]) -> str:
     """Return the geometric mean of paired ratios and its interval, if there are several."""
-    logs = np.log(sample) - np.log(base)
-    if len(logs) == 1:
-        return f"{np.exp(logs[0]):.2f}"
-    mean, half = float(np.mean(logs)), half_width(logs.tolist())
-    low, high = np.exp([mean - half, mean + half])
-    return f"{np.exp(mean):.2f} ({low:.2f} to {high:.2f})"
+    return as_times(estimate((np.log(sample) - np.log(base)).tolist()))
 
 
 # -- Tables ----------------------------------------------------------------------------------------
 
 
-def main_line(replays: Replays, scale: str, variant: PolicyVariant) -> tuple[str, ...]:
+def main_line(folder: Path, scale: str, variant: PolicyVariant) -> tuple[str, ...]:
     """Return what a policy makes of one of the paper's settings."""
     seeds = SEEDS_OF[scale][variant]
-    found = replays.over(seeds, scale, variant)
+    found = over(folder, seeds, scale, variant)
     return (
         named(variant),
         str(len(seeds)),
@@ -137,11 +118,11 @@ def main_line(replays: Replays, scale: str, variant: PolicyVariant) -> tuple[str
     )
 
 
-def main_table(replays: Replays, scale: str) -> str:
+def main_table(folder: Path, scale: str) -> str:
     """Return every policy's means, the paper's below each that it has."""
     lines = []
     for variant in SEEDS_OF[scale]:
-        lines.append(main_line(replays, scale, variant))
+        lines.append(main_line(folder, scale, variant))
         published = PAPER.get((scale, variant.policy))
         if published and variant is not HOPS_KNOWING:
             cells = (f"{value:g}" for value in published)
@@ -163,14 +144,14 @@ def main_table(replays: Replays, scale: str) -> str:
 RATIOS = ("makespan", "jct", "wait", "max_ratio")
 
 
-def ratio_table(replays: Replays, scale: str) -> str:
+def ratio_table(folder: Path, scale: str) -> str:
     """Return how many times Hops's measures those of the others are, the paper's beside."""
     first, *rivals = SEEDS_OF[scale]
     own = PAPER[scale, "hops"]
     lines = []
     for variant in rivals:
         seeds = SEEDS_OF[scale][variant]
-        base, found = (replays.over(seeds, scale, each) for each in (first, variant))
+        base, found = (over(folder, seeds, scale, each) for each in (first, variant))
         published = PAPER.get((scale, variant.policy)) if variant is not HOPS_KNOWING else None
         cells = []
         for at, measure in enumerate(RATIOS):
@@ -192,11 +173,11 @@ PRIORITIES = {
 }
 
 
-def priorities(replays: Replays) -> str:
+def priorities(folder: Path) -> str:
     """Return the largest latency ratio by class of GPU hours under each priority."""
     lines = []
     for name, variant in PRIORITIES.items():
-        found = replays.over(FEW_SEEDS, SMALL, variant)
+        found = over(folder, FEW_SEEDS, SMALL, variant)
         by_class = (
             f"{np.mean([each.class_ratio[size] for each in found]):.2f}"
             for size in ("S", "M", "L", "XL")
@@ -211,12 +192,12 @@ def priorities(replays: Replays) -> str:
 RATES = (30, 60, 120, 300, 600, 1200)
 
 
-def rates(replays: Replays) -> str:
+def rates(folder: Path) -> str:
     """Return average JCT and its difference from Hops's by arrivals an hour."""
     lines = []
     for rate in RATES:
         own, *others = (
-            values(replays.over(FEW_SEEDS, SMALL, variant, faster=rate / 100), "jct")
+            values(over(folder, FEW_SEEDS, SMALL, variant, faster=rate / 100), "jct")
             for variant in (HOPS, SIA, GAVEL)
         )
         line = [f"{rate} ({rate / 10:g})", f"{np.mean(own):.2f}"]
@@ -230,12 +211,12 @@ def rates(replays: Replays) -> str:
     return markdown(heads, lines)
 
 
-def compared(replays: Replays, variants: Mapping[str, PolicyVariant]) -> str:
+def compared(folder: Path, variants: Mapping[str, PolicyVariant]) -> str:
     """Return variants of Hops on 64 GPUs, and their paired ratios to the first."""
     lines = []
     base: list[Found] = []
     for name, variant in variants.items():
-        found = replays.over(SEEDS, SMALL, variant)
+        found = over(folder, SEEDS, SMALL, variant)
         ratios = [times(values(found, m), values(base, m)) if base else "1" for m in RATIOS[:2]]
         base = base or found
         lines.append((name, *(spread(values(found, m)) for m in MEASURES), *ratios))
@@ -258,21 +239,21 @@ ROUNDS_S = (60.0, 360.0)
 SWEEP = (*MEASURES, "max_ftf")
 
 
-def sweep(replays: Replays, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
+def sweep(folder: Path, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
     """Return means for variants and round lengths on 64 GPUs."""
     rows = []
     for name, (variant, round_s) in lines.items():
-        found = replays.over(FEW_SEEDS, SMALL, variant, round_s=round_s)
+        found = over(folder, FEW_SEEDS, SMALL, variant, round_s=round_s)
         means = (f"{np.mean(values(found, measure)):.2f}" for measure in SWEEP)
         unfair = f"{100 * np.mean(values(found, 'unfair')):.0f}"
         rows.append((name, *means, unfair, f"{np.mean(values(found, 'restarts')):.0f}"))
     return markdown(("", *MEASURES.values(), "max. FTF", "FTF > 1 %", "restarts"), rows)
 
 
-def rounds(replays: Replays) -> str:
+def rounds(folder: Path) -> str:
     """Return Hops and its rivals by the length of a round."""
     return sweep(
-        replays,
+        folder,
         {
             f"{named(variant)}, {length:.0f} s": (variant, length)
             for variant in (HOPS, SIA, GAVEL)
@@ -283,16 +264,16 @@ def rounds(replays: Replays) -> str:
 
 # -- The page --------------------------------------------------------------------------------------
 
-FIGURES: dict[str, Callable[[Replays], str]] = {
-    "small": lambda replays: main_table(replays, SMALL),
-    "small-ratios": lambda replays: ratio_table(replays, SMALL),
-    "large": lambda replays: main_table(replays, LARGE),
-    "large-ratios": lambda replays: ratio_table(replays, LARGE),
+FIGURES: dict[str, Callable[[Path], str]] = {
+    "small": lambda folder: main_table(folder, SMALL),
+    "small-ratios": lambda folder: ratio_table(folder, SMALL),
+    "large": lambda folder: main_table(folder, LARGE),
+    "large-ratios": lambda folder: ratio_table(folder, LARGE),
     "priorities": priorities,
     "rates": rates,
-    "awareness": lambda replays: compared(replays, AWARENESS),
-    "adjustment": lambda replays: compared(replays, ADJUSTMENT),
-    "lambdas": lambda replays: sweep(replays, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
+    "awareness": lambda folder: compared(folder, AWARENESS),
+    "adjustment": lambda folder: compared(folder, ADJUSTMENT),
+    "lambdas": lambda folder: sweep(folder, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
     "rounds": rounds,
 }
 
@@ -306,13 +287,8 @@ def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
     folder = cells or Path(tempfile.mkdtemp(prefix="hops-"))
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(f"replays are kept in {folder}", err=True)
-    replays = Replays(folder)
-    page = PAGE.read_text()
-    fresh = filled(page, {name: FIGURES[name](replays) for name in names or FIGURES})
-    if not check:
-        PAGE.write_text(fresh)
-    elif fresh != page:
-        sys.exit(1)
+    figures = {name: partial(figure, folder) for name, figure in FIGURES.items()}
+    rewrite(PAGE, figures, names, check=check)
 
 
 if __name__ == "__main__":

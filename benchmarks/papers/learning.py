@@ -7,15 +7,14 @@ writes them between the markers of the page (six to ten minutes).
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
 
-from benchmarks.papers.page import PAGES, filled
-from benchmarks.papers.throughput import markdown
+from benchmarks.papers.page import PAGES, command, markdown
+from benchmarks.papers.workloads import bundled, run
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import with_node_spread
@@ -24,13 +23,10 @@ from hetsched_core.simulate import (
     KnownSpeeds,
     RunMeasurement,
     SimulationSettings,
-    simulate,
 )
 from hetsched_core.simulate.learned import LEAST_ITERATIONS, LearnedSpeeds
 from hetsched_core.throughput.node_spread import node_spread
-from hetsched_core.traces.bundled import cluster_path, log_path
-from hetsched_core.traces.cluster_file import read_cluster
-from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
+from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.types import Configuration, Purpose, Speeds
 
 PAGE = PAGES / "learning.md"
@@ -43,8 +39,7 @@ KNOWN_RUNS = ((0, 0), (1, 9), (10, 99), (100, 10**9))
 @cache
 def load(seed: int, spread: str | None) -> ReplayInputs:
     """Return the bundled log, its models drawn with this seed, on nodes that differ as measured."""
-    cluster = read_cluster(cluster_path())
-    loaded = load_workload((log_path(),), cluster, LoadOptions(seed=seed))
+    loaded = bundled(seed)
     return loaded if spread is None else with_node_spread(loaded, node_spread(spread), seed)
 
 
@@ -105,15 +100,7 @@ def profiled(loaded: ReplayInputs, seed: int) -> LearnedSpeeds:
 
 def average_jct_h(loaded: ReplayInputs, policy: str, estimates: Estimates, seed: int) -> float:
     """Return what a policy makes of the log with these estimates."""
-    submissions, settings = loaded.workload.submissions, SimulationSettings(seed=seed)
-    log = simulate(
-        submissions,
-        loaded.cluster,
-        make_policy(policy),
-        loaded.speeds,
-        settings,
-        estimates=estimates,
-    )
+    log = run(loaded, make_policy(policy), SimulationSettings(seed=seed), estimates)
     jct_s = measure(log, loaded.speeds).avg_jct_s
     assert jct_s is not None
     return jct_s / 3600
@@ -162,19 +149,18 @@ def costs(policy: str, spread: str | None) -> list[str]:
     return cells
 
 
-def main(policies: Sequence[str] = POLICIES) -> int:
-    """Rewrite the page."""
-    kinds = [(policy, spread) for spread in SPREADS for policy in policies]
-    heads = ["policy", "spread of the nodes"]
-    first, *others = KNOWN_RUNS
-    known = [f"{first[0]} runs", *(f"{a} to {b} runs" for a, b in others[:-1]), "100 and more"]
-    figures = {
-        "errors": markdown([*heads, *known], [[p, s or "none", *errors(p, s)] for p, s in kinds]),
-        "costs": markdown([*heads, *SOURCES], [[p, s or "none", *costs(p, s)] for p, s in kinds]),
-    }
-    PAGE.write_text(filled(PAGE.read_text(), figures))
-    return 0
+def table(heads: list[str], cells: Callable[[str, str | None], list[str]]) -> str:
+    """Return a table with a line for each policy and spread of the nodes."""
+    lines = [[p, spread or "none", *cells(p, spread)] for spread in SPREADS for p in POLICIES]
+    return markdown(["policy", "spread of the nodes", *heads], lines)
+
+
+KNOWN = ["0 runs", *(f"{a} to {b} runs" for a, b in KNOWN_RUNS[1:-1]), "100 and more"]
+FIGURES = {
+    "errors": lambda: table(KNOWN, errors),
+    "costs": lambda: table([*SOURCES], costs),
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(PAGE, FIGURES)()

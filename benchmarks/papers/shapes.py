@@ -7,28 +7,24 @@ writes them between the markers of the page (about six minutes of one core).
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, MeasureColumn, Row
 from benchmarks.papers.comparison_runs import shown as cell
-from benchmarks.papers.fidelity import markdown
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, markdown
+from benchmarks.papers.workloads import bundled
 from hetsched_core.cli import main as hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import replay
 from hetsched_core.report.estimates import relative_change
 from hetsched_core.simulate import SimulationSettings
-from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
-from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
-from hetsched_core.traces.sacct import SacctOptions
+from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
+from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
 
 PAGE = PAGES / "shapes.md"
-BUNDLED = Path(__file__).parents[2] / "hetsched_core/traces/bundled"
 CLUSTER = Cluster(
     tuple(
         Node(f"{kind}-{number}", kind, 8) for kind in ("a100", "v100", "t4") for number in range(3)
@@ -64,16 +60,9 @@ def generated(seed: int, folder: Path) -> ReplayInputs:
     return load_workload([jobs], ClusterFile(CLUSTER))
 
 
-def logged(seed: int, *, elastic: bool) -> ReplayInputs:
-    """Return the bundled log, models drawn with a seed; `elastic` jobs accept several counts."""
-    sacct = SacctOptions(zone=ZoneInfo("UTC"))
-    options = LoadOptions(elastic=elastic, sacct=sacct, seed=seed)
-    return load_workload([BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options)
-
-
 WORKLOADS: Mapping[str, Callable[[int, Path], ReplayInputs]] = {
-    "the bundled log": lambda seed, _: logged(seed, elastic=False),
-    "the same, elastic": lambda seed, _: logged(seed, elastic=True),
+    "the bundled log": lambda seed, _: bundled(seed),
+    "the same, elastic": lambda seed, _: bundled(seed, elastic=True),
     "generated, elastic": generated,
 }
 
@@ -121,13 +110,11 @@ def rows() -> Iterator[tuple[str, ...]]:
                     )
 
 
-def main() -> int:
-    """Fill in the page."""
+def shapes() -> str:
+    """Return the table."""
     heads = ("workload", "policy", "shapes", *(column.head for column in COLUMNS))
-    table = markdown((*heads, "JCT, % of even", "fragments, % of even"), list(rows()))
-    PAGE.write_text(filled(PAGE.read_text(), {"shapes": table}))
-    return 0
+    return markdown((*heads, "JCT, % of even", "fragments, % of even"), rows())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(PAGE, {"shapes": shapes})()

@@ -10,17 +10,17 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.workloads import THROUGHPUTS
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
 from hetsched_core.throughput.fit import USUAL, Prior, Rate, Variant, fit_training
@@ -64,9 +64,10 @@ Predict = Callable[[GavelRow, int], float]
 """Samples/s of the whole job at a count, from its speeds on 1 and 2 GPUs and those of others."""
 
 
+@cache
 def gavel_rows(folder: Path) -> tuple[GavelRow, ...]:
     """Return every row of Gavel's table that was measured at all four counts."""
-    path = folder / "throughputs/gavel_simulation_throughputs.json.gz"
+    path = folder / THROUGHPUTS
     tables = read_throughputs(gzip.decompress(path.read_bytes()).decode(), path.name)
     rows = []
     for name, table in tables.items():
@@ -196,6 +197,7 @@ def chosen_elsewhere(rows: Sequence[GavelRow], by_prior: Mapping[Prior, Predict]
     return lambda row, gpus: by_prior[best[row.model]](row, gpus)
 
 
+@cache
 def gavel_figures(rows: tuple[GavelRow, ...]) -> dict[str, str]:
     """Return the tables of Gavel's measurements."""
     sane = [row for row in rows if not row.fault()]
@@ -420,32 +422,18 @@ def spread_figures(folder: Path) -> str:
 # -- The page --------------------------------------------------------------------------------------
 
 
-def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+def gavel_figure(name: str) -> str:
+    """Return one of the tables of Gavel's measurements."""
+    return gavel_figures(gavel_rows(data_folder()))[name]
 
 
-def main() -> int:
-    """Rewrite the page, or check it."""
-    folder = os.environ.get("HETSCHED_DATA")
-    if not folder:
-        sys.stderr.write(
-            "HETSCHED_DATA is not set: it names the directory of public measurements\n"
-        )
-        return 2
-    rows = gavel_rows(Path(folder))
-    figures = gavel_figures(rows) | {
-        "first": first_estimates(rows),
-        "spread": spread_figures(Path(folder)),
-    }
-    page = PAGE.read_text()
-    fresh = filled(page, figures)
-    if "--check" in sys.argv[1:]:
-        return int(fresh != page)
-    PAGE.write_text(fresh)
-    return 0
+GAVEL_FIGURES = ("methods", "counts", "models", "types", "faulty", "all", "hosts")
+FIGURES: dict[str, Callable[[], str]] = {
+    **{name: partial(gavel_figure, name) for name in GAVEL_FIGURES},
+    "first": lambda: first_estimates(gavel_rows(data_folder())),
+    "spread": lambda: spread_figures(data_folder()),
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(PAGE, FIGURES)()

@@ -11,10 +11,7 @@ ten minutes on a private Slurm, which needs what `hetsched testbed` needs.
 from __future__ import annotations
 
 import heapq
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +24,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.workloads import PHYSICAL, bundled, gavel
+from benchmarks.papers.workloads import run as replay_of
 from hetsched_core.forecast import (
     Calibration,
     Experience,
@@ -40,15 +39,12 @@ from hetsched_core.forecast import (
     range_accuracy,
 )
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
-from hetsched_core.simulate import SimulationSettings, simulate
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import Store
-from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
-from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
-from hetsched_core.traces.sacct import SacctOptions, parse_zone
-from hetsched_core.types import Cluster, Horizon, Job, Node, Plan, Snapshot, Submission, Waiting
+from hetsched_core.traces.load import ReplayInputs
+from hetsched_core.types import Horizon, Job, Plan, Snapshot, Submission, Waiting
 
 PAGE = PAGES / "when.md"
-BUNDLED = Path("hetsched_core/traces/bundled")
 ROUGHLY = 0.3
 """Standard deviation of the logarithm of what users say of a job's size, by its true size."""
 
@@ -83,7 +79,6 @@ class WhenSetting:
 
 
 GRACE_S = 30.0
-GAVEL_48 = (("v100", 8), ("p100", 16), ("k80", 24))
 ARRIVALS = (
     "96 jobs of Gavel's (arrivals) on 48 GPUs",
     "gavel_physical_cluster_max_min_fairness.trace",
@@ -104,7 +99,7 @@ REPLAYED = (
         MSR_192,
         one_in=8,
     ),
-    WhenSetting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
+    WhenSetting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], PHYSICAL),
     WhenSetting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
 )
 
@@ -119,14 +114,14 @@ UNKNOWN = (
         parameters=(("priority", "las"),),
         grace_s=3.0,
     ),
-    WhenSetting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
-    WhenSetting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], PHYSICAL, grace_s=3.0),
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], PHYSICAL, grace_s=3.0),
     WhenSetting(
         Said.NOTHING,
         MAKESPAN[0],
         "steady",
         MAKESPAN[1],
-        GAVEL_48,
+        PHYSICAL,
         parameters=(("sizes", "attained"),),
         grace_s=3.0,
     ),
@@ -163,22 +158,15 @@ class Watched:
 
 
 def load(setting: WhenSetting, folder: Path) -> ReplayInputs:
-    """Return the jobs of a setting with their cluster."""
-    if setting.trace == "bundled":
-        options = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
-        return load_workload(
-            [BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options
-        )
-    nodes = tuple(
-        Node(f"{gpu_type}-{number}", gpu_type, 4)
-        for gpu_type, gpus in setting.gpus
-        for number in range(gpus // 4)
+    """Return the jobs of a setting with their cluster, in order, as their users submit them."""
+    bundled_log = setting.trace == "bundled"
+    loaded = bundled() if bundled_log else gavel(folder, setting.trace, setting.gpus)
+    submissions = untold(
+        sorted(loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)),
+        setting.said,
     )
-    files = (
-        folder / "workloads" / setting.trace,
-        folder / "throughputs/gavel_simulation_throughputs.json.gz",
-    )
-    return load_workload(files, ClusterFile(Cluster(nodes)))
+    workload = replace(loaded.workload, submissions=tuple(submissions[: setting.first]))
+    return replace(loaded, workload=workload)
 
 
 def untold(submissions: Sequence[Submission], said: Said) -> list[Submission]:
@@ -223,12 +211,9 @@ def replayed(
     loaded = load(setting, folder)
     policy = make_policy(setting.policy, dict(setting.parameters))
     watched = type("Watched", (Watched,), {"info": policy.info})(policy)
-    submissions = untold(
-        sorted(loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)),
-        setting.said,
-    )[: setting.first]
+    submissions = loaded.workload.submissions
     real = SimulationSettings(grace_s=setting.grace_s)
-    log = simulate(submissions, loaded.cluster, watched, loaded.speeds, real)
+    log = replay_of(loaded, watched, real)
     first = {record.job.id: record.first_start_s for record in log.jobs}
     end = {record.job.id: record.end_s for record in log.jobs}
     said, types = as_said(submissions, setting.seed), loaded.cluster.gpu_types
@@ -319,49 +304,33 @@ def live() -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
 
     A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
     """
-    from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+    from benchmarks.live import enforcing
+    from slurm_plugin.testbed import default_cache, fake_nodes, install
+    from tests.slurm_plugin.clusters import up
 
     rng = random.Random(7)
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        cluster = Testbed.create(
-            install(default_cache()), folder / "slurm", fake_nodes(3, "a100:4")
-        )
-        try:
-            cluster.up()
-            with (folder / "daemon.log").open("w") as log:
-                daemon = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
-                        *("--backend=commands", "--mode=enforce", "--policy=fifo"),
-                        *("--cycle-s=0.5", f"--database={folder}/daemon.duckdb"),
-                        f"--socket={folder}/asked",
-                    ],
-                    env=os.environ | cluster.environment(),
-                    stderr=log,
-                )
-            try:
-                for _ in range(JOBS):
-                    minutes = rng.choice((1, 1, 2))
-                    script = folder / "job.sh"
-                    script.write_text(
-                        SCRIPT.format(
-                            gpus=rng.choice((1, 1, 2, 4)),
-                            minutes=minutes,
-                            seconds=round(60 * minutes * rng.uniform(0.25, 0.35), 1),
-                        )
+    with (
+        up(install(default_cache()), fake_nodes(3, "a100:4")) as cluster,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+    ):
+        script = Path(name) / "job.sh"
+        options = ("--backend=commands", "--policy=fifo", "--cycle-s=0.5")
+        with enforcing(cluster, Path(name), *options) as database:
+            for _ in range(JOBS):
+                minutes = rng.choice((1, 1, 2))
+                script.write_text(
+                    SCRIPT.format(
+                        gpus=rng.choice((1, 1, 2, 4)),
+                        minutes=minutes,
+                        seconds=round(60 * minutes * rng.uniform(0.25, 0.35), 1),
                     )
-                    cluster.command("sbatch", "--output=/dev/null", script)
-                    time.sleep(rng.expovariate(1 / GAP_S))
-                while cluster.command("squeue", "--noheader", "--format=%i"):
-                    time.sleep(1.0)
-                time.sleep(3.0)
-            finally:
-                daemon.send_signal(signal.SIGTERM)
-                daemon.wait(30)
-        finally:
-            cluster.down()
-        with Store.open(folder / "daemon.duckdb") as store:
+                )
+                cluster.command("sbatch", "--output=/dev/null", script)
+                time.sleep(rng.expovariate(1 / GAP_S))
+            while cluster.command("squeue", "--noheader", "--format=%i"):
+                time.sleep(1.0)
+            time.sleep(3.0)
+        with Store.open(database) as store:
             ranges = store.ranges(most=10_000)
     first: dict[str, tuple[StartRange, float]] = {}
     for each in ranges:
@@ -421,28 +390,26 @@ def line_of(setting: WhenSetting, folder: Path) -> tuple[str, ...]:
     return line
 
 
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
-    rule = ["---"] * len(HEADS)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (HEADS, rule, *lines))
+def table(settings: Sequence[WhenSetting]) -> str:
+    """Return the table of settings that are replayed, on two CPUs."""
+    with ProcessPoolExecutor(2) as pool:
+        lines = pool.map(line_of, settings, [data_folder()] * len(settings))
+        return markdown(HEADS, lines)
 
 
-def main(which: str) -> int:
-    """Rewrite one table of the page."""
-    if which == "live":
-        lines = [row(f"live: {JOBS} jobs on 12 GPUs, time limits alone", "fifo", live())]
-        sys.stderr.write(f"{' | '.join(lines[0])}\n")
-    else:
-        given = os.environ.get("HETSCHED_DATA")
-        if not given:
-            sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
-            return 2
-        settings = {"replayed": REPLAYED, "unknown": UNKNOWN}[which]
-        with ProcessPoolExecutor(2) as pool:
-            lines = list(pool.map(line_of, settings, [Path(given)] * len(settings)))
-    PAGE.write_text(filled(PAGE.read_text(), {which: markdown(lines)}))
-    return 0
+def live_table() -> str:
+    """Return the table of the live run."""
+    line = row(f"live: {JOBS} jobs on 12 GPUs, time limits alone", "fifo", live())
+    sys.stderr.write(f"{' | '.join(line)}\n")
+    return markdown(HEADS, [line])
+
+
+FIGURES = {
+    "replayed": lambda: table(REPLAYED),
+    "unknown": lambda: table(UNKNOWN),
+    "live": live_table,
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "replayed"))
+    command(PAGE, FIGURES)()

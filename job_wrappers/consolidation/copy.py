@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from job_wrappers import files, tensor_file
 from job_wrappers.consolidation.folder import (
@@ -74,12 +74,7 @@ class Copy(Folder):
             path = self.model_path(0)
             tensor_file.write_once(path, {"nonce": self.nonce, **header}, state)
 
-    def await_turn(
-        self,
-        timeout_s: float = float("inf"),
-        poll_s: float = 1.0,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> Turn | None:
+    def await_turn(self, timeout_s: float = float("inf"), poll_s: float = 1.0) -> Turn | None:
         """Return the next turn of this copy; None when the job is over.
 
         One that waits takes part: a tracker gives it steps from the next round on.
@@ -87,7 +82,6 @@ class Copy(Folder):
         Args:
             timeout_s: how long to wait for one.
             poll_s: how often to look.
-            sleep: waits for so many seconds.
 
         Raises:
             TimeoutError: there was none.
@@ -107,7 +101,7 @@ class Copy(Folder):
                     return turn
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.path}: no turn for copy {self._name}")
-            sleep(poll_s)
+            time.sleep(poll_s)
 
     def report(self, turn: Turn, steps: int, state: object) -> None:
         """Tell what this copy has made of its turn.

@@ -29,7 +29,6 @@ from job_wrappers.consolidation.rounds import (
     Act,
     Begin,
     Consolidate,
-    Finish,
     Over,
     RoundRules,
     Standing,
@@ -315,10 +314,13 @@ def track(
             sleep(poll_s)
             continue
         try:
-            done = _carried_out(tracker, act, seen.round, averaging)
+            if isinstance(act, Consolidate):
+                tell(Done(act, tracker.consolidate(averaging, seen.round)))
+            else:
+                steps, ends_s = (act.steps, act.ends_s) if isinstance(act, Begin) else ({}, None)
+                tell(Done(act, tracker.begin(steps, ends_s, number + 1)))
         except OvertakenError:
             continue
-        tell(Done(act, done))
 
 
 def place(name: str | None, seen: Standing) -> int:
@@ -326,15 +328,3 @@ def place(name: str | None, seen: Standing) -> int:
     if name is None:
         return 0
     return sum(other < name for other in seen.present)
-
-
-def _carried_out(
-    tracker: Tracker, act: Act, now: ConsolidationRound | None, averaging: Averaging
-) -> ConsolidationRound | Consolidated:
-    number = 0 if now is None else now.number + 1
-    if isinstance(act, Begin):
-        return tracker.begin(act.steps, act.ends_s, number)
-    if isinstance(act, Consolidate):
-        return tracker.consolidate(averaging, now)
-    assert isinstance(act, Finish)
-    return tracker.begin({}, number=number)

@@ -17,6 +17,12 @@ from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.process import JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
+START_TIMEOUT_S = 600.0
+"""Within which a process gets ready and its job's model is made."""
+
+ROUND_TIMEOUT_S = 600.0
+"""For which a task waits until other executors have done the tasks of the round before."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,10 +71,7 @@ class Executor(AbstractContextManager["Executor"]):
         device: str = "cpu",
         limit: int | None = None,
         standby: int = 2,
-        threads: int = 1,
         task_timeout_s: float | None = None,
-        start_timeout_s: float = 600.0,
-        round_timeout_s: float = 600.0,
     ) -> None:
         """Start the processes that stand by.
 
@@ -79,18 +82,13 @@ class Executor(AbstractContextManager["Executor"]):
             limit: bytes on the device that models, and what the running task takes beside its own,
                 may fill; None for no limit. The context of each process comes on top.
             standby: processes that wait for a job.
-            threads: of each process, on the host; 0 for torch's choice.
             task_timeout_s: after which a task has failed; None for never.
-            start_timeout_s: within which a process gets ready and its job's model is made.
-            round_timeout_s: for which a task waits until other executors have done the tasks of the
-                round before.
         """
         self._folder = folder
         self._jobs = {job.name: job for job in jobs}
-        self._device, self._threads = device, threads
+        self._device = device
         self._limit = limit
-        self._task_timeout_s, self._start_timeout_s = task_timeout_s, start_timeout_s
-        self._round_timeout_s = round_timeout_s
+        self._task_timeout_s = task_timeout_s
         self._most_standby = standby
         self._standby: deque[Process] = deque()
         self._running: dict[str, Process] = {}
@@ -147,7 +145,7 @@ class Executor(AbstractContextManager["Executor"]):
     def _run(self, task: Task, ahead: Sequence[Task], ended_s: float) -> Outcome:
         names = [task.job, *(t.job for t in ahead)]
         process = self._of(task.job)
-        process.settle(self._task_timeout_s if process.size else self._start_timeout_s)
+        process.settle(self._task_timeout_s if process.size else START_TIMEOUT_S)
         was_kept = process.held > 0
         self._make_room(names)
         process.ask("train", answers=2, round=task.round, number=task.number)
@@ -220,7 +218,7 @@ class Executor(AbstractContextManager["Executor"]):
             self._running[name] = process
             self._begun.add(name)
             job, folder = asdict(self._jobs[name]), str(self._folder.resolve())
-            process.ask("take", job=job, folder=folder, timeout_s=self._round_timeout_s)
+            process.ask("take", job=job, folder=folder, timeout_s=ROUND_TIMEOUT_S)
             self._stand_by()
         return self._running[name]
 
@@ -230,7 +228,7 @@ class Executor(AbstractContextManager["Executor"]):
             self._standby.append(self._start())
 
     def _start(self) -> Process:
-        return Process(self._device, self._threads, self._guardian.guard)
+        return Process(self._device, self._guardian.guard)
 
     def _try(self, name: str, act: Callable[[Process], object]) -> None:
         """Do something with another job's process, whose failure is not the running job's."""

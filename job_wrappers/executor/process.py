@@ -27,7 +27,7 @@ class Process:
         connection: readable when there is an answer.
     """
 
-    def __init__(self, device: str, threads: int, started: Callable[[int], object]) -> None:
+    def __init__(self, device: str, started: Callable[[int], object]) -> None:
         """Start it, in a process group of its own, of which `started` is told; it gets ready."""
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
@@ -36,7 +36,7 @@ class Process:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "job_wrappers.executor.worker"),
-                    *(str(theirs.fileno()), device, str(threads)),
+                    *(str(theirs.fileno()), device),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

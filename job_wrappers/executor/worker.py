@@ -1,6 +1,6 @@
 """A process that stands by with its context made until it is given a job, which it keeps.
 
-    python -m job_wrappers.executor.worker DESCRIPTOR DEVICE THREADS
+    python -m job_wrappers.executor.worker DESCRIPTOR DEVICE
 
 The descriptor is one end of a socket: messages of JSON, one answer to each but `train`, which has
 two. A process serves one job in its life, so that nothing of a job is ever in reach of another.
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     connection = Connection(int(words[0]))
     try:
         try:
-            _warm_up(words[1], int(words[2]))
+            _warm_up(words[1])
         except (
             Exception
         ) as error:  # not the job's fault, and nothing that its code is to be seen in
@@ -49,12 +49,12 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _warm_up(device: str, threads: int) -> None:
+def _warm_up(device: str) -> None:
     """Make the context and what is made at the first use of it."""
     import torch
 
-    if threads:
-        torch.set_num_threads(threads)
+    # On the host: a process of each job works there, one at a time.
+    torch.set_num_threads(1)
     where = torch.device(device)
     if where.type == "cuda":
         count = torch.cuda.device_count()

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from job_wrappers.allocation import Allocation
 from job_wrappers.guardian import Guardian
-from job_wrappers.launch.meeting import PART, GivenUpError, RunPart, is_free, own_part
+from job_wrappers.launch.meeting import GivenUpError, is_free, own_part
 from job_wrappers.launch.options import LauncherOptions, own_root, python_path, read_options
-from job_wrappers.launch.workers import NodeShare, Step, Watch, say, start
+from job_wrappers.launch.part import PART, RunPart
+from job_wrappers.launch.workers import Step, Watch, say, start
 from job_wrappers.outcome import (
     OUTCOME,
     STOPPED,
@@ -64,19 +65,19 @@ def _run(
 ) -> int:
     if options.meet:
         try:
-            share = _share(allocation, part)
+            own = _own_node(allocation, part)
         except ValueError as error:
             say(str(error))
             return 2
-        code = _on_node(options, allocation, share, watch)
+        code = _on_node(options, allocation, own, watch)
         if watch.heard:
             tell_heard(os.environ)
         # To srun a node that ends with another code than 0 has failed, and it ends the others.
-        return tell_stopped(os.environ, share.node) if code == STOPPED else code
+        return tell_stopped(os.environ, own.first_node) if code == STOPPED else code
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
-    if part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
+    if part.first_rank == 0 and not is_free(int(part.port)):
         say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
         if options.requeue:
             say(f"the next run meets elsewhere; {requeue(allocation.element)}")
@@ -88,7 +89,7 @@ def _run(
         outcome = Path(folder) / "outcome"
         os.environ.update(_told(options, allocation, part), **{OUTCOME: str(outcome)})
         if allocation.node_count == 1:
-            code = _on_node(options, allocation, _share(allocation, part), watch)
+            code = _on_node(options, allocation, _own_node(allocation, part), watch)
         else:
             code = _on_all_nodes(options, words, allocation, part.meet, watch)
         stopped = code == STOPPED or was_stopped(outcome)
@@ -116,39 +117,28 @@ def run() -> None:
     sys.exit(main())
 
 
-def _share(allocation: Allocation, part: RunPart) -> NodeShare:
+def _own_node(allocation: Allocation, part: RunPart) -> RunPart:
     """Return what this node has of an element's part."""
-    address, _, port = part.meet.rpartition(":")
     told = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
     if not told.isdecimal() or int(told) >= allocation.node_count:
         raise ValueError(
             f"SLURM_NODEID={told}: expected a number from 0 to {allocation.node_count - 1}, which "
             "srun sets; run this in a job, without --meet"
         )
-    if not port.isdecimal():
+    if not part.port.isdecimal():
         raise ValueError(
             f"--meet {part.meet}: expected ADDRESS:PORT; leave it out, it is set by itself"
         )
-    node, gpus = int(told), allocation.gpus_per_node
-    first = part.first_rank + node * gpus
-    return NodeShare(
-        node=part.first_node + node,
-        nodes=part.nodes,
-        ranks=range(first, first + gpus),
-        workers=part.gpus,
-        address=address,
-        port=int(port),
-    )
+    return part.of_node(int(told), allocation.gpus_per_node)
 
 
-def _on_node(
-    options: LauncherOptions, allocation: Allocation, share: NodeShare, watch: Watch
-) -> int:
+def _on_node(options: LauncherOptions, allocation: Allocation, own: RunPart, watch: Watch) -> int:
     """Run the workers of this node to their end."""
     with closing(Guardian(options.kill_after_s)) as guardian:
         try:
             workers = start(
-                share,
+                own,
+                allocation.gpus_per_node,
                 options.command,
                 os.environ,
                 torchrun=options.torchrun,

@@ -14,15 +14,12 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Callable
 
 from job_wrappers.allocation import Allocation
+from job_wrappers.launch.part import PART, RunPart
 from job_wrappers.launch.workers import say
 from job_wrappers.slurm import address_of, ask
-
-PART = "HETSCHED_PART"
-"""Tells a launcher that srun has started which part of the run its element is."""
 
 PATIENCE_S = 600.0
 """For how long Slurm is asked again that does not answer: slurmctld may be starting anew."""
@@ -33,34 +30,6 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 _AGAIN_S = 5.0
 
 _RUNNING = re.compile(r"(\d+)\|(\d+)\|\S*?gpu[:=](?:[^:=,|]+[:=])?(\d+)\|(\S+)\|(\S+)")
-
-
-@dataclass(frozen=True)
-class RunPart:
-    """What one element has of a run: all of it where there is no other element.
-
-    Attributes:
-        first_rank, first_node: of its workers and nodes, among all of the run.
-        gpus, nodes: of the whole run.
-        meet: ADDRESS:PORT of rank 0.
-    """
-
-    first_rank: int
-    first_node: int
-    gpus: int
-    nodes: int
-    meet: str
-
-    def text(self) -> str:
-        """Return it as the value of `PART`."""
-        return f"{self.first_rank} {self.first_node} {self.gpus} {self.nodes} {self.meet}"
-
-    @classmethod
-    def of(cls, text: str) -> RunPart:
-        """Read what `text` wrote."""
-        *numbers, meet = text.split()
-        first_rank, first_node, gpus, nodes = map(int, numbers)
-        return cls(first_rank, first_node, gpus, nodes, meet)
 
 
 class GivenUpError(Exception):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
+from job_wrappers.launch.part import RunPart
 from job_wrappers.outcome import STOPPED
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -29,41 +30,8 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-@dataclass(frozen=True)
-class NodeShare:
-    """The part of a run that one node has.
-
-    Attributes:
-        node: which of the run's nodes this is, from 0.
-        nodes: how many nodes there are.
-        ranks: of its workers.
-        workers: on all nodes.
-        address, port: where rank 0 waits for the others.
-    """
-
-    node: int
-    nodes: int
-    ranks: range
-    workers: int
-    address: str
-    port: int
-
-    def environment(self, rank: int) -> dict[str, str]:
-        """Return what tells a worker its place, in torchrun's words."""
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank - self.ranks[0]),
-            "WORLD_SIZE": str(self.workers),
-            "LOCAL_WORLD_SIZE": str(len(self.ranks)),
-            "GROUP_RANK": str(self.node),
-            "GROUP_WORLD_SIZE": str(self.nodes),
-            "MASTER_ADDR": self.address,
-            "MASTER_PORT": str(self.port),
-        }
-
-
-def torchrun_command(share: NodeShare, command: Sequence[str]) -> list[str]:
-    """Return the command that has torchrun start a node's workers.
+def torchrun_command(part: RunPart, gpus: int, command: Sequence[str]) -> list[str]:
+    """Return the command that has torchrun start the workers of a node with so many GPUs.
 
     `python` at its front names the interpreter; what is no Python script is run as it is.
     """
@@ -75,9 +43,9 @@ def torchrun_command(share: NodeShare, command: Sequence[str]) -> list[str]:
         elif not rest[1].startswith("-"):
             python, rest, how = rest[0], rest[1:], []
     return [
-        *(python, "-m", "torch.distributed.run", f"--nnodes={share.nodes}"),
-        *(f"--nproc-per-node={len(share.ranks)}", f"--node-rank={share.node}"),
-        *(f"--master-addr={share.address}", f"--master-port={share.port}", "--max-restarts=0"),
+        *(python, "-m", "torch.distributed.run", f"--nnodes={part.nodes}"),
+        *(f"--nproc-per-node={gpus}", f"--node-rank={part.first_node}"),
+        *(f"--master-addr={part.address}", f"--master-port={part.port}", "--max-restarts=0"),
         *how,
         *rest,
     ]
@@ -172,7 +140,8 @@ class Step(Worker):
 
 
 def start(
-    share: NodeShare,
+    part: RunPart,
+    gpus: int,
     command: Sequence[str],
     environment: Mapping[str, str],
     *,
@@ -184,7 +153,8 @@ def start(
     """Start the workers of a node, each in a process group of its own.
 
     Args:
-        share: which part of the run this is.
+        part: what the node has of the run.
+        gpus: of the node.
         command: what each worker runs.
         environment: what all of them get.
         torchrun: let torchrun start them.
@@ -196,15 +166,15 @@ def start(
         OSError: the command cannot be run.
     """
     if torchrun:
-        words = torchrun_command(share, command)
-        process, log = _popen(words, environment, logs, f"{label}.node{share.node}")
+        words = torchrun_command(part, gpus, command)
+        process, log = _popen(words, environment, logs, f"{label}.node{part.first_node}")
         started(process.pid)
-        name = f"torchrun of ranks {share.ranks[0]} to {share.ranks[-1]}"
+        name = f"torchrun of ranks {part.first_rank} to {part.first_rank + gpus - 1}"
         return [Worker(name, process, via=True, started=started, log=log)]
     workers: list[Worker] = []
     try:
-        for rank in share.ranks:
-            own = {**environment, **share.environment(rank)}
+        for local in range(gpus):
+            rank, own = part.first_rank + local, {**environment, **part.environment(local, gpus)}
             process, log = _popen(command, own, logs, f"{label}.rank{rank}")
             started(process.pid)
             workers.append(Worker(f"rank {rank}", process, log=log))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.papers import comparison
-from benchmarks.papers.comparison_inputs import SWEEPS, inputs
+from benchmarks.papers.comparison_inputs import SWEEPS, inputs, write_sweeps
 from benchmarks.papers.comparison_runs import COLUMNS, JCT, MAX_RATIO, Row, log_ratios, shown
 from benchmarks.papers.comparison_tables import (
     NOISE,
@@ -29,8 +29,15 @@ from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Speeds
 
 
-def sweep(name: str) -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = tomllib.loads((SWEEPS / f"{name}.toml").read_text())
+@pytest.fixture
+def sweeps(tmp_path: Path) -> Path:
+    """The folder of the sweeps as they are run."""
+    write_sweeps(tmp_path)
+    return tmp_path
+
+
+def sweep(file: Path) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = tomllib.loads(file.read_text())
     return found
 
 
@@ -40,26 +47,26 @@ def test_every_workload_either_chose_the_parameters_or_judges_them() -> None:
     names = {
         str(workload["name"]).rpartition("-")[0] or str(workload["name"])
         for name in comparison.COMPARED
-        for workload in sweep(name)["workloads"]
+        for workload in sweep(SWEEPS / f"{name}.toml")["workloads"]
     }
     assert not chosen & judged
     assert chosen | judged == names
 
 
-def test_what_judges_shares_no_jobs_with_what_chose_nor_among_itself() -> None:
+def test_what_judges_shares_no_jobs_with_what_chose_nor_among_itself(sweeps: Path) -> None:
     judged = set(tomllib.loads((SWEEPS / "halves.toml").read_text())["judged_on"])
-    generated = read_sweep(SWEEPS / "generated.toml", replay_options(), generate_options())
+    generated = read_sweep(sweeps / "generated.toml", replay_options(), generate_options())
     judging = [seed for w in generated.workloads if w.name in judged for seed in w.seeds]
     choosing = {seed for w in generated.workloads if w.name not in judged for seed in w.seeds}
     assert len(set(judging)) == len(judging) >= 3 * 5
     assert not choosing & set(judging)
 
 
-def test_every_policy_is_compared() -> None:
+def test_every_policy_is_compared(sweeps: Path) -> None:
     compared = {
         str(policy["name"])
         for name in (*comparison.COMPARED, "tasks")
-        for policy in sweep(name)["policies"]
+        for policy in sweep(sweeps / f"{name}.toml")["policies"]
     }
     assert compared >= set(policy_names())
 

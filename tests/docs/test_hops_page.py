@@ -111,9 +111,8 @@ def test_an_unscattered_job_has_no_more_nodes_than_it_needs_and_others_wait() ->
 
 
 def test_quick_lines_of_the_small_table_are_what_the_command_computes(tmp_path: Path) -> None:
-    replays = page.Replays(tmp_path)
     for variant in (page.GAVEL, *page.SIMPLE):
-        line = page.main_line(replays, page.SMALL, variant)
+        line = page.main_line(tmp_path, page.SMALL, variant)
         assert f"| {' | '.join(line)} |" in TEXT
 
 

@@ -32,7 +32,7 @@ from job_wrappers.consolidation.rounds import (
     next_act,
 )
 from job_wrappers.consolidation.tracker import Done, place, track
-from tests.job_wrappers.worlds import NONCE, environment
+from tests.job_wrappers.worlds import NONCE, begun, environment
 
 
 @given(
@@ -96,6 +96,10 @@ def test_what_is_next(seen: Standing, act: object) -> None:
     assert next_act(seen, RULES) == act
 
 
+START = {"steps": 0}
+"""A state without tensors, which needs no torch."""
+
+
 def worked(copy: Copy, steps: int | None = None) -> Turn:
     """Let a copy do its turn, without torch."""
     turn = copy.await_turn(0.0)
@@ -124,15 +128,9 @@ def test_states_without_tensors_are_kept_without_torch(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_a_turn_takes_part_until_it_leaves_or_falls_silent(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, NONCE)
-    copies = {name: Copy(tmp_path, NONCE, name) for name in "ab"}
-    for copy in copies.values():
-        copy.offer({"steps": 0})
-        with pytest.raises(TimeoutError):
-            copy.await_turn(0.0)
+    tracker, copies = begun(tmp_path, START, a=4, b=2)
     Copy(tmp_path, "another job's", "c")._join()
     assert set(tracker.standing(0.0).present) == {"a", "b"}
-    tracker.begin({"a": 4, "b": 2})
     worked(copies["a"])
     tracker.consolidate()
     seen = tracker.standing(0.0)
@@ -146,10 +144,8 @@ def test_who_waits_for_a_turn_takes_part_until_it_leaves_or_falls_silent(tmp_pat
 
 
 def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, NONCE)
-    copy = Copy(tmp_path, NONCE, "a")
-    copy.offer({"steps": 0})
-    first = tracker.begin({"a": 4})
+    tracker, copies = begun(tmp_path, START, a=4)
+    first, copy = tracker.round(), copies["a"]
     worked(copy)
     tracker.consolidate()
     second = tracker.begin({"a": 4})
@@ -159,6 +155,48 @@ def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_p
     assert not tracker.standing(0.0).averaged
     worked(copy)
     assert tracker.consolidate().done == 8
+
+
+def test_a_late_report_changes_nothing(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, START, a=2, b=3)
+    worked(copies["a"])
+    late = copies["b"].await_turn(0.0)
+    assert late is not None
+    ended = tracker.consolidate()
+    copies["b"].report(late, 3, {"steps": 99})
+    assert tracker.consolidate() == ended
+    before = tracker.newest_model()
+    tracker.begin({"a": 2, "b": 3})
+    assert (tracker.arrived(), tracker.newest_model()) == ({}, before)
+    assert worked(copies["b"]).number == 1
+
+
+def test_a_round_of_which_nothing_came_is_begun_again_from_the_same_model(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, START, a=2, b=3)
+    worked(copies["b"], steps=0)
+    ended = tracker.consolidate()
+    assert (ended.steps, ended.done) == ({}, 0)
+    assert ended.left_out == {"a": "no report", "b": "0 steps of 3 given to it"}
+    tracker.begin({"a": 5})
+    turn = worked(copies["a"])
+    assert (turn.state, turn.first) == (START, 5)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, NONCE)
+    with pytest.raises(ValueError, match="begin one"):
+        tracker.consolidate()
+    with pytest.raises(ValueError, match="0 steps for copy a"):
+        tracker.begin({"a": 0})
+    with pytest.raises(ValueError, match=r"copy '\.\./x'"):
+        tracker.begin({"../x": 1})
+    tracker.begin({"a": 1})
+    with pytest.raises(ValueError, match="no copy has offered"):
+        tracker.consolidate()
+    with pytest.raises(ValueError, match="round 0 goes on"):
+        tracker.begin({"a": 1})
+    with pytest.raises(ValueError, match="of another job"):
+        Tracker(tmp_path, "another").round()
 
 
 def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
@@ -201,7 +239,7 @@ class Crowd:
 
     def join(self, name: str) -> None:
         self.copies[name] = Copy(self.folder, NONCE, name)
-        self.copies[name].offer({"steps": 0})
+        self.copies[name].offer(START)
 
     def work(self, seconds: float) -> None:
         """Let time pass, in which each living copy may do its turn."""
@@ -281,11 +319,8 @@ def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_
 def test_a_tracker_that_is_overtaken_leaves_no_trace_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaged: bool, at: str, count: int
 ) -> None:
-    tracker, copy = Tracker(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
-    copy.offer({"steps": 0})
-    with pytest.raises(TimeoutError):
-        copy.await_turn(0.0)
-    tracker.begin({"a": 4})
+    tracker, copies = begun(tmp_path, START, a=4)
+    copy = copies["a"]
     worked(copy)
     if averaged:
         tracker.consolidate()
@@ -330,13 +365,27 @@ def test_rules_that_no_job_can_have_are_refused(wrong: dict[str, Any]) -> None:
         RoundRules(**{"steps": 1, **wrong})
 
 
-def test_a_folder_is_made_for_the_first_round_and_asked_for_by_everything_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_scheduler_without_torch_drives_rounds_by_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
     folder = tmp_path / "shared" / "job7"
+
+    def command(*words: str) -> Any:
+        code = main([str(folder), f"--nonce={NONCE}", *words])
+        said = capsys.readouterr()
+        return said.err if code else json.loads(said.out)
+
     for act in ("finish", "show", "consolidate"):
-        assert main([str(folder), "--nonce=job7", act]) == 1
-        assert f"{folder} is no folder: name the one" in capsys.readouterr().err
-    assert main([str(folder), "--nonce=job7", "begin", "n0=3"]) == 0
-    assert main([str(folder), "--nonce=job7", "show"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["round"]["number"] == 0
+        assert f"{folder} is no folder: name the one" in command(act)
+    assert command("begin", "n0=4")["shares"] == {"n0": {"steps": 4, "first": 0}}
+    copy = Copy(folder, NONCE, "n0")
+    copy.offer(START)
+    assert command("show")["arrived"] == {}
+    worked(copy)
+    assert command("show")["arrived"] == {"n0": 4}
+    assert "goes on" in command("finish")
+    assert command("consolidate")["done"] == 4
+    assert command("finish")["shares"] == {}
+    assert copy.await_turn(0.0) is None
+    assert command("begin", "n0") == "consolidation: n0: expected COPY=STEPS\n"

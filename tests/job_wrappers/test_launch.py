@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.launch.options import read_options
-from job_wrappers.launch.workers import NodeShare, torchrun_command
+from job_wrappers.launch.part import RunPart
+from job_wrappers.launch.workers import torchrun_command
 from tests.job_wrappers.worlds import (
     ROOT,
     ended,
@@ -353,7 +354,7 @@ def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
 def test_torchrun_gets_scripts_modules_and_programs(
     command: tuple[str, ...], python: str, tail: list[str]
 ) -> None:
-    words = torchrun_command(NodeShare(0, 1, range(2), 2, "127.0.0.1", 29_500), command)
+    words = torchrun_command(RunPart(0, 0, 2, 1, "127.0.0.1:29500"), 2, command)
     assert words[0] == python
     assert words[-len(tail) :] == tail
     assert "--max-restarts=0" in words

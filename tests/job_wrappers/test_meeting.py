@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.launch import meeting
-from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, RunPart, free_port, own_part
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port, own_part
+from job_wrappers.launch.part import RunPart
 from tests.job_wrappers.worlds import (
     NONCE,
     allocation,

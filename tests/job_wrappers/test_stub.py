@@ -15,7 +15,6 @@ import pytest
 
 from hetsched_core.records.spool import Checkpoint, End, Profile, Progress, SpoolStart
 from job_wrappers.moves import path_of, read_moves
-from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
 from job_wrappers.stub import load, save, speeds_of
 from tests.job_wrappers.worlds import (
@@ -143,14 +142,6 @@ def test_a_spool_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     assert out[-1] == "done at 80 samples"
 
 
-def test_outside_of_a_job_it_says_what_to_do(tmp_path: Path) -> None:
-    process = begin(tmp_path, "--samples=80", more={"SLURM_JOB_ID": ""})
-    assert process.communicate(timeout=30) == (
-        *("", "stub: SLURM_JOB_ID is not set; run this in a job, by sbatch\n"),
-    )
-    assert process.returncode == 2
-
-
 # -- parts -----------------------------------------------------------------------------------------
 
 
@@ -227,8 +218,3 @@ def test_moves_that_are_not_for_this_job_or_make_no_sense_are_not_told(tmp_path:
     assert read_moves(tmp_path, allocation(HETSCHED_NONCE="0123456789ab")) == []
     (move,) = read_moves(tmp_path, allocation())
     assert str(move) == "1970-01-01T00:00:01Z waiting -> n0:2: why not"
-
-
-def test_without_slurm_no_gpu_type_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert gpu_type_of("n0") is None

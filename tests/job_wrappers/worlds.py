@@ -15,6 +15,7 @@ import pytest
 
 from hetsched_core.records.spool import Rejection, SpoolLine, SpoolName, SpoolValidator
 from job_wrappers.allocation import Allocation
+from job_wrappers.consolidation import Copy, Tracker
 from job_wrappers.states import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +83,21 @@ def accepted(path: Path) -> list[SpoolLine]:
 def spooled(folder: Path, run: int = 0) -> list[SpoolLine]:
     """What a run has told the scheduler."""
     return accepted(spool_of(folder, run))
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def begun(folder: Path, start: object, **steps: int) -> tuple[Tracker, dict[str, Copy]]:
+    """A job whose first round has begun, and its copies, each of which takes part."""
+    tracker = Tracker(folder, NONCE)
+    copies = {name: Copy(folder, NONCE, name) for name in steps}
+    for copy in copies.values():
+        copy.offer(start)
+        with pytest.raises(TimeoutError):
+            copy.await_turn(0.0)
+    tracker.begin(steps)
+    return tracker, copies
 
 
 # -- the launcher ----------------------------------------------------------------------------------

@@ -85,8 +85,3 @@ def test_a_state_that_does_not_fit_is_refused_and_leaves_no_trace(
         mean.add(state, 5.0)
     mean.add({"w": torch.tensor([3.0, 2.0])}, 1.0)
     assert mean.result()["w"].tolist() == [2.0, 2.0]
-
-
-def test_a_mean_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing was added"):
-        Mean({}).result()

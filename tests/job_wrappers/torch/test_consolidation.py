@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ from torch import nn
 from job_wrappers import tensor_file
 from job_wrappers.averaging import Mean
 from job_wrappers.consolidation import Averaging, Copy, Tracker, Turn
-from job_wrappers.consolidation.__main__ import main
-from tests.job_wrappers.worlds import NONCE, same
+from tests.job_wrappers.worlds import NONCE, begun, same
 
 
 class Training:
@@ -50,22 +47,11 @@ class Training:
         return self.state()
 
 
-def begun(folder: Path, **steps: int) -> tuple[Tracker, dict[str, Copy]]:
-    """A job whose first round has begun, and its copies."""
-    tracker = Tracker(folder, NONCE)
-    copies = {name: Copy(folder, NONCE, name) for name in steps}
-    for copy in copies.values():
-        copy.offer(Training().state())
-    tracker.begin(steps)
-    return tracker, copies
-
-
-def reported(copy: Copy, steps: int | None = None) -> Turn:
+def reported(copy: Copy) -> Turn:
     """Let a copy do its turn."""
     turn = copy.await_turn(0.0)
     assert turn is not None
-    state = Training().made_of(turn)
-    copy.report(turn, turn.steps if steps is None else steps, state)
+    copy.report(turn, turn.steps, Training().made_of(turn))
     return turn
 
 
@@ -97,7 +83,7 @@ def ruin(path: Path) -> None:
 def test_a_report_that_is_lost_or_spoiled_costs_its_own_steps_only(
     tmp_path: Path, harm: Any, why: str
 ) -> None:
-    tracker, copies = begun(tmp_path, a=2, b=3, c=4)
+    tracker, copies = begun(tmp_path, Training().state(), a=2, b=3, c=4)
     turns = {name: reported(copy) for name, copy in copies.items()}
     harm(tracker.report_path(0, "b"))
     ended = tracker.consolidate()
@@ -111,53 +97,6 @@ def test_a_report_that_is_lost_or_spoiled_costs_its_own_steps_only(
     tracker.begin({"a": 2, "b": 3, "c": 4})
     back = reported(Copy(tmp_path, NONCE, "b"))
     assert (back.number, back.done) == (1, 6)
-
-
-def test_a_late_report_changes_nothing(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=2, b=3)
-    reported(copies["a"])
-    late = copies["b"].await_turn(0.0)
-    assert late is not None
-    ended = tracker.consolidate()
-    copies["b"].report(late, 3, Training().made_of(late))
-    assert tracker.consolidate() == ended
-    before = tracker.newest_model()
-    tracker.begin({"a": 2, "b": 3})
-    assert tracker.arrived() == {}
-    assert same(tracker.newest_model(), before)
-    turn = copies["b"].await_turn(0.0)
-    assert turn is not None
-    assert turn.number == 1
-
-
-def test_a_round_of_which_nothing_came_is_begun_again_from_the_same_model(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=2, b=3)
-    reported(copies["b"], steps=0)
-    ended = tracker.consolidate()
-    assert (ended.steps, ended.done) == ({}, 0)
-    assert ended.left_out == {"a": "no report", "b": "0 steps of 3 given to it"}
-    tracker.begin({"a": 5})
-    turn = copies["a"].await_turn(0.0)
-    assert turn is not None
-    assert same(turn.state, Training().state())
-    assert turn.first == 5
-
-
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, NONCE)
-    with pytest.raises(ValueError, match="begin one"):
-        tracker.consolidate()
-    with pytest.raises(ValueError, match="0 steps for copy a"):
-        tracker.begin({"a": 0})
-    with pytest.raises(ValueError, match=r"copy '\.\./x'"):
-        tracker.begin({"../x": 1})
-    tracker.begin({"a": 1})
-    with pytest.raises(ValueError, match="no copy has offered"):
-        tracker.consolidate()
-    with pytest.raises(ValueError, match="round 0 goes on"):
-        tracker.begin({"a": 1})
-    with pytest.raises(ValueError, match="of another job"):
-        Tracker(tmp_path, "another").round()
 
 
 @pytest.mark.parametrize("averaging", list(Averaging))
@@ -195,27 +134,3 @@ def test_over_rounds_with_a_copy_that_dies_and_comes_back_the_model_is_as_in_one
         assert (ended.steps, ended.done) == (expected, done)
         assert tracker.newest_model()[0] == twin["model"]["1.num_batches_tracked"].item() == done
         assert same(tracker.newest_model()[1], twin)
-
-
-def test_a_scheduler_without_torch_drives_rounds_by_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def command(*words: str) -> Any:
-        with monkeypatch.context() as without:
-            if words != ("consolidate",):
-                without.setitem(sys.modules, "torch", None)
-            code = main([str(tmp_path), f"--nonce={NONCE}", *words])
-        said = capsys.readouterr()
-        return said.err if code else json.loads(said.out)
-
-    copy = Copy(tmp_path, NONCE, "n0")
-    copy.offer(Training().state())
-    assert command("begin", "n0=4")["shares"] == {"n0": {"steps": 4, "first": 0}}
-    assert command("show")["arrived"] == {}
-    reported(copy)
-    assert command("show")["arrived"] == {"n0": 4}
-    assert "goes on" in command("finish")
-    assert command("consolidate")["done"] == 4
-    assert command("finish")["shares"] == {}
-    assert copy.await_turn(0.0) is None
-    assert command("begin", "n0") == "consolidation: n0: expected COPY=STEPS\n"

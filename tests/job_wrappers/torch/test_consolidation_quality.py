@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from benchmarks.consolidation_quality import (
     MARGIN,
-    PAGE,
     Compared,
     Digits,
     HeldOutScore,
     TrainingSetting,
-    settings,
-    within,
 )
 
 
@@ -28,12 +25,3 @@ def test_the_study_would_notice_copies_that_are_worse() -> None:
     worse = Compared([good] * 5, [bad] * 4 + [good])
     assert worse.worse_by()[0][1] > MARGIN
     assert Compared([good] * 5, [good] * 5).worse_by() == ((0.0, 0.0), (0.0, 0.0))
-
-
-def test_the_last_round_does_no_more_steps_than_are_left() -> None:
-    assert within({"a": 120, "b": 60, "c": 30}, 150) == {"a": 120, "b": 30}
-
-
-def test_the_page_shows_every_setting() -> None:
-    page = PAGE.read_text()
-    assert all(f"\n| {name} | " in page for name in settings())

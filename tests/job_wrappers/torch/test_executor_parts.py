@@ -76,18 +76,6 @@ def mean(parts: list[torch.Tensor]) -> torch.Tensor:
     return (doubles[0] + away).to(parts[0].dtype)
 
 
-@pytest.mark.parametrize("make", ["classifier", "convolution", "transformer"])
-def test_training_in_tasks_is_training_in_plain_torch_bit_for_bit(
-    tmp_path: Path, make: str
-) -> None:
-    own = trainer(tmp_path, make)
-    for round_ in range(3):
-        do(own, round_)
-        if round_ == 1:
-            own.layers.evict()
-    assert same(Rounds(tmp_path / make, 1).state(3), plain(job(make)))
-
-
 @pytest.mark.parametrize(
     ("make", "order"),
     [
@@ -102,7 +90,8 @@ def test_the_tasks_of_a_round_may_run_anywhere_in_any_order(
     several = [trainer(tmp_path, make, 2, 3) for _ in range(2)]
     for round_ in range(2):
         for at, task in enumerate(order):
-            do(several[at % 2], round_, task)
+            # Neither ends both rounds: what the optimiser knows passes through the folder.
+            do(several[(at + round_) % 2], round_, task)
             if order[0] == 2:
                 several[0].layers.evict()
     assert same(Rounds(tmp_path / make, 3).state(2), plain(job(make, 2, 3)))

@@ -104,6 +104,8 @@ def test_a_full_disk_costs_a_checkpoint_and_no_training_and_an_end_that_is_lost_
     assert "training is over after 5 steps, and its end is NOT saved" in said
     assert [path.name for path in (disk / "checkpoints").glob("step-*")] == ["step-000000000003"]
     (disk / "filler").unlink()
+    with pytest.raises(SessionError, match="of another model"):
+        session_of(disk / "checkpoints", features=5)
     again, model, optimizer = session_of(disk / "checkpoints")
     assert (again.resumed, again.steps, again.samples) == (True, 3, 12)
     again.finish()
@@ -131,23 +133,6 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     assert "could not be written: odd; the one before still counts" in said
     assert "NOT saved" in said
     assert [path.name for path in tmp_path.glob("*step-*")] == ["step-000000000002"]
-
-
-def test_a_second_run_on_one_directory_is_told_who_is_there_and_another_model_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    session, model, optimizer = session_of(tmp_path)
-    train(session, model, optimizer, 2)
-    with pytest.raises(SessionError, match=r"in use by job 4711 run 0 \(process \d+ on "):
-        session_of(tmp_path)
-    session.finish()
-    with pytest.raises(SessionError, match="of another model"):
-        session_of(tmp_path, features=5)
-    again, _, _ = session_of(tmp_path)
-    assert again.steps == 2
-    again.finish()
 
 
 @pytest.mark.parametrize(
