@@ -64,7 +64,9 @@ def changes_for(
             ):
                 change = _enter(world, known, placement.configuration)
                 on_each = {
-                    name: gpus * known.job.cpus_per_gpu for name, gpus in placement.configuration
+                    host: gpus * known.job.cpus_per_gpu
+                    for name, gpus in placement.configuration
+                    for host in world.managed_nodes.hosts_of((name,))
                 }
                 if change is not None and world.comers.take(known.slurm, on_each):
                     changes.append(change)
@@ -130,12 +132,16 @@ def _enter(
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
     job = element_id(seen)
-    partitions = world.managed_nodes.partitions_for(seen, [name for name, _ in configuration])
-    otherwise = request.leave(job, partitions or seen.partitions)
+    names = tuple(name for name, _ in configuration)
+    hosts = world.managed_nodes.hosts_of(names)
+    partitions = world.managed_nodes.partitions_for(seen, hosts)
+    otherwise = request.leave(job, partitions or seen.partitions, seen.resources)
     # What was queued again waits for a while else.
-    entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
+    entry = Enter(job, world.hold, hosts, otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
-        return replace(entry, nodes=tuple(name for name, _ in configuration))
+        # Where a node has several GPU types, a job that takes any is told which it was given.
+        told = names == hosts or request.own.gpu_types or seen.exclusive == "node"
+        return entry if told else _typed(entry, known, configuration, world)
     limit = world.limit_min(known, configuration)
     entries = []
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
@@ -144,7 +150,7 @@ def _enter(
         entries.append(
             replace(
                 entry,
-                nodes=nodes,
+                nodes=world.managed_nodes.hosts_of(nodes),
                 resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
                 terms=terms_for(request, gpus, len(nodes), limit),
             )
@@ -152,9 +158,23 @@ def _enter(
     return together(seen, entries)
 
 
+def _typed(
+    entry: Enter, known: ManagedJob, configuration: Configuration, world: LiveWorld
+) -> Enter:
+    """Return how a job enters that runs as it was submitted, with the type of its GPUs written."""
+    seen = known.slurm
+    gpu_type = world.managed_nodes.gpu_type(name for name, _ in configuration)
+    on_each = gpus_per_node(configuration.pieces[0][1], gpu_type)
+    resources = seen.resources.placed(len(configuration), on_each, seen.resources.tasks or 1)
+    partitions = entry.partitions or seen.partitions
+    otherwise = known.request.leave(entry.job, partitions, resources)
+    return replace(entry, resources=resources, otherwise=otherwise)
+
+
 def _leave(known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
-    return known.request.leave(element_id(known.slurm), known.slurm.partitions)
+    seen = known.slurm
+    return known.request.leave(element_id(seen), seen.partitions, seen.resources)
 
 
 def warned_jobs(world: LiveWorld, settings: DaemonSettings) -> dict[str, JobView]:

@@ -53,7 +53,7 @@ class CpuJob(NamedTuple):
     @property
     def leave(self) -> Leave:
         """What lets it wait again as it was submitted."""
-        return self.request.leave(self.job.id, self.job.partitions)
+        return self.request.leave(self.job.id, self.job.partitions, self.job.resources)
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class CpuCycle:
     Attributes:
         waiting: those that wait.
         others: all jobs as Slurm shows them; of those that run it is asked when they end.
-        nodes: the managed nodes.
+        nodes: the managed nodes, by Slurm's names.
         needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
         kept: what is kept for a job of GPUs: only what ends before that could start passes there.
         closed: nodes that none of them may enter now.
@@ -346,7 +346,7 @@ def _enter(each: CpuJob, nodes: Collection[str], cycle: CpuCycle) -> Enter:
         job.id,
         cycle.hold,
         tuple(sorted(nodes)),
-        each.request.leave(job.id, first or job.partitions),
+        each.request.leave(job.id, first or job.partitions, job.resources),
         due=job.restarts > 0,
         partitions=first,
     )
