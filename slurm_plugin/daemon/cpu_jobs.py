@@ -53,7 +53,7 @@ class CpuJob(NamedTuple):
     @property
     def leave(self) -> Leave:
         """What lets it wait again as it was submitted."""
-        return self.request.leave(self.job.id, self.job.partitions, self.job.resources)
+        return self.request.leave(self.job.id, self.job.partitions)
 
 
 @dataclass(slots=True)
@@ -346,7 +346,7 @@ def _enter(each: CpuJob, nodes: Collection[str], cycle: CpuCycle) -> Enter:
         job.id,
         cycle.hold,
         tuple(sorted(nodes)),
-        each.request.leave(job.id, first or job.partitions, job.resources),
+        each.request.leave(job.id, first or job.partitions),
         due=job.restarts > 0,
         partitions=first,
     )

@@ -14,6 +14,7 @@ from hetsched_core.types.cluster import nodes_of_host
 from slurm_plugin.backend import SlurmJob, SlurmNode
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.hold import is_managed
+from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.where import Where
 
@@ -87,6 +88,19 @@ class ManagedNodes:
                 self.views = self.views.set(now.node.name, now)
                 yield before, now
 
+    def writes_type(self, seen: SlurmJob, request: Request, nodes: Iterable[str]) -> bool:
+        """Whether a job that runs as it was submitted is told on nodes which type it was given.
+
+        Args:
+            seen: the job.
+            request: what it asks for.
+            nodes: what Slurm calls the nodes.
+        """
+        takes_any = request.rigid and request.own.gpus > 0 and not request.own.gpu_types
+        # What shares no node has the GPUs of all types there.
+        shares = seen.exclusive != "node"
+        return takes_any and shares and not self.where.parts.keys().isdisjoint(nodes)
+
     def hosts_of(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return what Slurm calls these scheduling nodes, each once."""
         assert self.cluster is not None
@@ -95,7 +109,7 @@ class ManagedNodes:
     @property
     def by_host(self) -> Mapping[str, NodeView]:
         """How the nodes stand by Slurm's names: one with several GPU types once, with all GPUs."""
-        if not self.where.mixed:
+        if not self.where.parts:
             return self.views
         found: dict[str, NodeView] = {}
         for view in self.views.values():

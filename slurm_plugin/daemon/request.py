@@ -251,18 +251,17 @@ class Request:
         """Whether a waiting job is in the reservation, or was when that ended: it stays pinned."""
         return seen.state is JobState.PENDING and (seen.entered or seen.pinned != self.own.nodes)
 
-    def leave(self, job: str, partitions: tuple[str, ...], now: Resources) -> Leave:
+    def leave(self, job: str, partitions: tuple[str, ...], *, typed: bool = False) -> Leave:
         """Return what lets it wait again, in the shape in which it was submitted.
 
         Args:
             job: under which id Slurm changes it.
             partitions: those that it has now.
-            now: how it asks for GPUs now. A type is taken off that a daemon has written.
+            typed: whether it was placed with a type written that its user has not asked for.
         """
         own = self.own
         partitions = own.partitions if own.partitions != partitions else ()
         if self.rigid:
-            typed = bool(gpus_in(now.per_node or "")[1]) and not own.gpu_types
             back = replace(own.resources, tasks=None) if typed else None
             return Leave(job, own.nodes, back, partitions=partitions)
         return Leave(job, own.nodes, own.resources, own.terms, partitions)

@@ -15,7 +15,11 @@ from slurm_plugin.backend.features import nodes_with
 
 
 class Where:
-    """Tells where jobs may run, with the same object for all that may run on the same nodes."""
+    """Tells where jobs may run, with the same object for all that may run on the same nodes.
+
+    Attributes:
+        parts: the scheduling nodes of those with several GPU types.
+    """
 
     def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
         """Look at the managed nodes."""
@@ -24,7 +28,7 @@ class Where:
         self._features: Mapping[str, frozenset[str]] = {node.name: node.features for node in nodes}
         self._disk_mb = {node.name: node.disk_mb for node in nodes}
         self._gres = {node.name: dict(node.gres) for node in nodes}
-        self._parts = {
+        self.parts = {
             node.name: tuple(part_name(node.name, gpu_type) for gpu_type, _ in node.gpus)
             for node in nodes
             if len(node.gpus) > 1
@@ -35,20 +39,15 @@ class Where:
     def differs(self, nodes: Iterable[SlurmNode]) -> bool:
         """Whether nodes are others than those that were looked at, or have other properties."""
         new = Where(nodes)
-        return (self._partitions, self._features, self._disk_mb, self._gres, self._parts) != (
-            *(new._partitions, new._features, new._disk_mb, new._gres, new._parts),
+        return (self._partitions, self._features, self._disk_mb, self._gres, self.parts) != (
+            *(new._partitions, new._features, new._disk_mb, new._gres, new.parts),
         )
-
-    @property
-    def mixed(self) -> bool:
-        """Whether any node has several GPU types."""
-        return bool(self._parts)
 
     def with_parts(self, nodes: frozenset[str]) -> frozenset[str]:
         """Return nodes of Slurm, and beside those with several GPU types their scheduling nodes."""
-        if not self._parts:
+        if not self.parts:
             return nodes
-        return nodes.union(*(self._parts.get(name, ()) for name in nodes))
+        return nodes.union(*(self.parts.get(name, ()) for name in nodes))
 
     def has(self, partition: str, nodes: Iterable[str]) -> bool:
         """Whether all of these nodes are in a partition."""
@@ -84,7 +83,7 @@ class Where:
             if sets is not None:
                 found &= max(sets, key=len)
         # The type would be written over what else the job asks for of the node.
-        plain = bool(seen.gres) and self.mixed
+        plain = bool(seen.gres and self.parts)
         if plain or found != self._all:
             return frozenset(found) if plain else self.with_parts(frozenset(found))
         return None

@@ -728,7 +728,7 @@ class LiveWorld:
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
         """Note a job that is not managed, and is in the reservation by its user's own word."""
         self.intruders += (
-            request.leave(element_id(each), each.partitions, each.resources)
+            request.leave(element_id(each), each.partitions)
             for each in seen.copies or (seen,)
             if each.entered
         )
@@ -884,7 +884,7 @@ class LiveWorld:
         if not takes:
             return _NO_SHAPES
         # Elements are told apart by their counts, and two types of one node may have the same.
-        return _UNEVEN if self.managed_nodes.where.mixed else _OF_SEVERAL
+        return _UNEVEN if self.managed_nodes.where.parts else _OF_SEVERAL
 
     @property
     def shapes(self) -> frozenset[Shape]:

@@ -70,10 +70,10 @@ def test_a_job_of_any_type_is_placed_on_one_which_is_written_until_it_leaves(pol
     (call,) = site.cycle()
     assert isinstance(call, Enter)
     assert (call.nodes, call.terms) == (("n0",), Terms())
-    assert call.resources == Resources((1, 1), None, "", "gres/gpu:t4:2", None, None)
+    assert call.resources == Resources((1, 1), None, "gres/gpu:t4:2", "", None, None)
     back = Leave("5", (), replace(job.resources, tasks=None))
     assert call.otherwise == back
-    asks = Resources((1, 1), 1, "", "gres/gpu:t4:2", "", "")
+    asks = Resources((1, 1), 1, "gres/gpu:t4:2", "", "", "")
     there = placed(replace(job, resources=asks), "n0")
     assert site.see(there, seconds=20) == []
     (run,) = site.world.jobs["5"].runs
@@ -145,7 +145,7 @@ def test_an_array_is_placed_element_by_element_on_both_types() -> None:
     array = replace(RIGID, id="7", array="7", unsplit=tuple(range(8)))
     site = Site(array, nodes=(mixed(),))
     calls = site.cycle()
-    written = [c.resources.per_node for c in calls if isinstance(c, Enter) and c.resources]
+    written = [c.resources.per_job for c in calls if isinstance(c, Enter) and c.resources]
     assert sorted(filter(None, written)) == ["gres/gpu:t4:1"] * 2 + ["gres/gpu:v100:1"] * 4
 
 
@@ -168,14 +168,17 @@ def test_a_drained_node_a_reservation_and_a_broken_node_close_all_of_its_types()
 
 
 def test_where_a_job_may_run_is_told_by_the_names_of_slurm() -> None:
-    nodes = (mixed("n0"), mixed("n1"))
-    assert places(Site(replace(RIGID, excluded=("n0",)), nodes=nodes).cycle()) == {"5": ("n1",)}
+    nodes = [mixed("n0"), mixed("n1")]
+    assert places(Site(replace(RIGID, excluded=("n0",)), nodes=tuple(nodes)).cycle()) == {
+        "5": ("n1",)
+    }
     named = replace(typed(RIGID, "t4"), pinned=("n1",))
-    assert places(Site(named, nodes=nodes).cycle()) == {"5": ("n1",)}
+    assert places(Site(named, nodes=tuple(nodes)).cycle()) == {"5": ("n1",)}
     # What else it asks for of the node stands in the same text as the type would.
     other = replace(RIGID, gres=(("fpga", 1),))
-    nodes = (*(replace(each, gres=(("fpga", 1),)) for each in nodes), node("n2"))
-    assert places(Site(other, nodes=nodes).cycle()) == {}
+    with_fpga = [replace(each, gres=(("fpga", 1),)) for each in (*nodes, node("n2"))]
+    assert places(Site(other, nodes=tuple(with_fpga)).cycle()) == {"5": ("n2",)}
+    assert places(Site(other, nodes=tuple(with_fpga[:2])).cycle()) == {}
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
