@@ -13,7 +13,7 @@ from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import FakeNode, Installation, Testbed, usual_site
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
-from tests.slurm_plugin.jobs import Submitter, await_job, end_all, is_in, running
+from tests.slurm_plugin.jobs import Submitter, await_job, end_all, is_in, pending, running
 
 pytestmark = pytest.mark.slurm
 
@@ -113,18 +113,13 @@ def test_a_type_that_was_written_is_taken_off_again_when_a_job_leaves(
     assert cpus == 4
     cluster.command("scontrol", "requeue", ",".join(jobs))
 
-    back = set[str]()
-
-    def all_were_back() -> bool:
-        """Whether each has been seen to ask as its user did; the next cycle places it again."""
-        for job, own in zip(jobs, before, strict=True):
-            shown = {key: value for key, value in asks(cluster, job).items() if value}
-            # The CPUs of a task Slurm tells elsewhere now.
-            if shown == {k: v.replace("cpu=2,", "").replace("=", ":") for k, v in own.items()}:
-                back.add(job)
-        return back == set(jobs)
-
-    drive(daemon, all_were_back, 30, every_s=0.0)
+    for job in jobs:
+        await_job(backend, job, pending)
+    assert daemon.let_go().away == ""
+    for job, own in zip(jobs, before, strict=True):
+        shown = {key: value for key, value in asks(cluster, job).items() if value}
+        # The CPUs of a task Slurm tells elsewhere now.
+        assert shown == {k: v.replace("cpu=2,", "").replace("=", ":") for k, v in own.items()}
     drive(daemon, lambda: all_run(backend, *jobs), 60)
     assert backend.read().jobs[jobs[2]].cpus == 4
 
