@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from hetsched_core.types import Configuration
 from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import FakeNode, Installation, Testbed, usual_site
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.gang_jobs import Gangs
 from tests.slurm_plugin.jobs import Submitter, await_job, end_all, is_in, pending, running
 
 pytestmark = pytest.mark.slurm
@@ -169,3 +171,20 @@ def test_a_job_that_shares_no_node_and_one_of_all_memory_have_the_host(
         4,
         2,
     ]
+
+
+def test_a_gang_of_uneven_counts_of_one_type_runs_beside_jobs_of_the_other(
+    backend: SlurmBackend, cluster: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    daemon = daemon_of(backend)
+    gangs = Gangs(cluster, tmp_path)
+    gang = gangs.submit("6", "--gpu-types=v100", seconds=600)
+    other = submitter.submit("", "--gpus=2", "--nodelist=n0")
+    whole = Configuration.of({"n0-v100": 4, "n2": 2})
+
+    def runs() -> bool:
+        run = daemon.world.managed[gang].run if gang in daemon.world.managed else None
+        return run is not None and run.begun and run.configuration == whole
+
+    drive(daemon, lambda: runs() and all_run(backend, other), 60)
+    assert parts(backend, other) == [{"n0-t4": 2}]
