@@ -9,18 +9,25 @@ import pytest
 from hetsched_core.types import ALL_SHAPES, Configuration, NodeCondition, Shape
 from slurm_plugin.backend import Enter, Hold, JobState, Leave, Resources, SlurmJob, SlurmNode, Terms
 from slurm_plugin.backend.state import SlurmReservation
+from slurm_plugin.daemon.attempts import IN_VAIN
+from slurm_plugin.daemon.managed import ManagedJob, described
+from slurm_plugin.daemon.quotas import Quotas
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
+    MOVABLE,
     RIGID,
     SETTINGS,
     WAITING,
     Site,
     held,
+    named,
     node,
     placed,
     places,
+    requested,
     running,
 )
+from tests.slurm_plugin.daemon.test_faulty_policies import ByUser
 
 
 def mixed(name: str = "n0", t4: int = 0, v100: int = 0, **more: object) -> SlurmNode:
@@ -135,10 +142,10 @@ def test_what_runs_holds_its_part_and_gpus_whose_type_is_not_told_count_on_all()
 def test_what_runs_on_both_types_stays() -> None:
     both = replace(running(of_two(), "n0", gpus=2), gpu_types=("t4", "v100"), cpus=4)
     both = replace(both, gpus_on=(("n0-t4", 1), ("n0-v100", 1)))
-    site = Site(both, nodes=(mixed(t4=1, v100=1, cpus_used=4),))
+    site = Site(both, nodes=(mixed(t4=1, v100=1, cpus_used=7),))
     assert site.cycle(3) == []
     assert [site.uses(name) for name in ("n0-t4", "n0-v100")] == [(1, 0), (1, 0)]
-    assert sum(site.world.nodes[n].foreign_cpus for n in ("n0-t4", "n0-v100")) == 0
+    assert sum(site.world.nodes[n].foreign_cpus for n in ("n0-t4", "n0-v100")) == 3
 
 
 def test_an_array_is_placed_element_by_element_on_both_types() -> None:
@@ -165,6 +172,34 @@ def test_a_drained_node_a_reservation_and_a_broken_node_close_all_of_its_types()
     # It is the nodes of Slurm that are held.
     site = Site(nodes=(mixed(),), reservations=())
     assert [call.nodes for call in site.cycle() if isinstance(call, Hold)] == [("n0",)]
+
+
+def test_a_job_whose_node_goes_down_waits_until_it_must_have_ended_there() -> None:
+    site = Site(on(RIGID, "n0-v100"), nodes=(mixed(v100=1), node("n1")))
+    site.cycle()
+    down = (mixed(condition=NodeCondition.DOWN), node("n1"))
+    assert places(site.see(replace(RIGID, restarts=1), nodes=down, seconds=20)) == {}
+    assert places(site.cycle(20)) == {"5": ("n1",)}
+
+
+def test_what_a_partition_may_have_of_a_node_is_counted_over_all_of_its_types() -> None:
+    jobs = [replace(typed(RIGID, name), id=name, cpus=2) for name in ("t4", "v100")]
+    for most, many in ((3, 1), (4, 2)):
+        site = Site(*jobs, nodes=(mixed(),))
+        site.backend.where = replace(site.backend.where, cpus_per_node={"gpu": most})
+        assert len(places(site.cycle())) == many
+
+
+def test_a_job_that_starts_where_others_like_it_did_not_is_no_failure_of_theirs_any_more() -> None:
+    quotas, request = Quotas(), requested(RIGID)
+    known = ManagedJob(request, RIGID, (job := described(RIGID, request)), job, observed_s=0.0)
+    for now in range(IN_VAIN):
+        known.in_vain = ("n0-v100",)
+        quotas.of(known, RIGID, None, now)
+    assert quotas
+    known.share = {"n0-v100": (1.0, 1.0)}
+    quotas.of(known, on(RIGID, "n0-v100"), None, 9.0)
+    assert not quotas
 
 
 def test_where_a_job_may_run_is_told_by_the_names_of_slurm() -> None:
@@ -201,11 +236,13 @@ def test_a_job_that_wants_all_memory_has_that_of_the_host() -> None:
     assert places(site.cycle()) == {"5": ("n0",)}
 
 
-def test_jobs_without_gpus_see_the_host_once() -> None:
-    def cpu_job(cpus: int) -> SlurmJob:
-        asks = Resources((1, 1), 1, "", "", "", "")
-        return replace(RIGID, id="9", gpus=0, cpus=cpus, resources=asks)
+def cpu_job(cpus: int, memory_mb: int = 0) -> SlurmJob:
+    """A job without GPUs."""
+    asks = Resources((1, 1), 1, "", "", "", "")
+    return replace(RIGID, id="9", gpus=0, cpus=cpus, memory_mb=memory_mb, resources=asks)
 
+
+def test_jobs_without_gpus_see_the_host_once() -> None:
     # A job waits for GPUs of two nodes, so that each idle one keeps four CPUs for it.
     asks = Resources((2, 2), 2, "", "gres/gpu:v100:4", "", "")
     waits = replace(typed(RIGID, "v100", 8), cpus=32, resources=asks)
@@ -213,6 +250,47 @@ def test_jobs_without_gpus_see_the_host_once() -> None:
     for cpus, v100, fits in ((8, 0, True), (9, 0, False), (24, 4, True), (25, 4, False)):
         site = Site(cpu_job(cpus), waits, nodes=(mixed(v100=v100), full))
         assert places(site.cycle()) == ({"9": ("n0",)} if fits else {}), (cpus, v100)
+
+
+def test_jobs_without_gpus_leave_the_host_to_one_that_needs_all_of_its_memory() -> None:
+    runs = replace(on(RIGID, "n0-v100"), id="8", memory_mb=1000)
+    nodes = (mixed(v100=1, cpus_used=1, memory_used_mb=1000),)
+    # It would end after what runs there now.
+    small = replace(cpu_job(1, 100), time_limit_s=9000.0)
+    assert places(Site(runs, small, nodes=nodes).cycle()) == {"9": ("n0",)}
+    assert places(Site(runs, replace(RIGID, memory_mb=64_000), small, nodes=nodes).cycle()) == {}
+
+
+def test_jobs_without_gpus_leave_idle_gpus_to_a_job_that_is_to_move_there() -> None:
+    mark = MOVABLE.mark.replace('"1,2"', '"3"')
+    for to in ("n0-v100", "n1"):
+        runs = running(replace(MOVABLE, user=to, mark=mark), "n1", since_s=900.0, gpus=3)
+        nodes = (mixed(), replace(node("n1", used=3), cpus_used=32))
+        calls = Site(runs, cpu_job(30), nodes=nodes, policy=ByUser()).cycle()
+        assert named(calls) == [("Enter", "9") if to == "n1" else ("Requeue", "1")]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_elements_of_a_gang_hold_the_type_that_they_were_placed_for(begun: bool) -> None:
+    mark = 'hetsched/2 {"nonce":"a1","gpu-set":"6","gpu-shapes":"any","elements":2}'
+    jobs = [
+        replace(WAITING, id=f"7_{at}", array="7", element=at, mark=mark, gpus=6) for at in (0, 1)
+    ]
+    nodes = (mixed(v100=2), node("n1"))
+    site = Site(*jobs, nodes=nodes)
+    calls = [call for call in site.cycle() if isinstance(call, Enter)]
+    assert {(call.job, call.nodes) for call in calls} == {("7_0", ("n1",)), ("7_1", ("n0",))}
+    lead, member = running(jobs[0], "n1", gpus=4), placed(replace(jobs[1], gpus=2), "n0")
+    if begun:
+        member = replace(on(member, "n0-v100", gpus=2), start_s=lead.start_s)
+    site.see(lead, member, nodes=(mixed(v100=2 + 2 * begun), node("n1", used=4)))
+    (run,) = site.world.jobs["7"].runs
+    held_now = Configuration.of({"n0-v100": 2, "n1": 4})
+    assert (run.configuration, run.begun) == (held_now, begun)
+    # So it is for the next daemon, which has not placed them.
+    site = Site(lead, member, nodes=site.nodes)
+    site.cycle()
+    assert [run.configuration for run in site.world.jobs["7"].runs] == [held_now] * begun
 
 
 def test_gangs_have_no_two_types_where_a_node_may_have_both() -> None:
