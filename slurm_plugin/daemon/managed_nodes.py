@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from ClusterShell.NodeSet import NodeSet
 from immutables import Map
@@ -59,11 +60,10 @@ class ManagedNodes:
         described: list[Node] = []
         names = {node.name for node in nodes}
         for node in ours:
-            gpus = {gpu_type: count for gpu_type, count in node.gpus if count}
-            parts = nodes_of_host(node.name, gpus, node.cpus, node.memory_mb)
+            parts = _parts(node.name, node.gpus, node.cpus, node.memory_mb)
             if not parts:
                 left_out["it has no GPUs"].append(node.name)
-            elif len(parts) > 1 and UNTYPED in gpus:
+            elif len(parts) > 1 and any(part.gpu_type == UNTYPED for part in parts):
                 # Nothing can be pinned to those without a type by count alone.
                 left_out["it has GPUs with a type and GPUs without"].append(node.name)
             elif len(parts) > 1 and not names.isdisjoint(part.name for part in parts):
@@ -140,6 +140,14 @@ class ManagedNodes:
         assert self.cluster is not None
         types = {self.cluster[name].gpu_type for name in nodes}
         return types.pop() if len(types) == 1 and UNTYPED not in types else ""
+
+
+@lru_cache(maxsize=4096)
+def _parts(
+    host: str, gpus: tuple[tuple[str, int], ...], cpus: int, memory_mb: int
+) -> tuple[Node, ...]:
+    """Return the scheduling nodes of one of Slurm's nodes: the same ones each time."""
+    return nodes_of_host(host, {name: count for name, count in gpus if count}, cpus, memory_mb)
 
 
 def _both(one: NodeView, other: NodeView) -> NodeView:

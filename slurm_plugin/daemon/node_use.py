@@ -117,7 +117,7 @@ def node_views(
             view, mine = views[name], begun.get(name, _NOTHING)
             used = _gpus_used(node, view.node, now.gpus - mine.gpus)
             used = max(used, mine.gpus + ending.get(name, ending.get(node.name, 0)))
-            maybe = mine.or_more(before.get(name, _NOTHING)).gpus
+            maybe = max(mine.gpus, before.get(name, _NOTHING).gpus)
             most = max(0, view.node.gpus - facts.get(name, _NOTHING).gpus)
             holds = held.get(name, _NOTHING)
             yield NodeView(
@@ -139,9 +139,9 @@ def _gpus_used(shown: SlurmNode, part: Node, ours_beside: int) -> int:
     Those in use of which Slurm names no type, and which are not `ours_beside`, the other scheduling
     nodes of the host have, count on each.
     """
-    used = dict(shown.gpus_used)
     if part.name == part.host:
-        return sum(used.values())
+        return sum(count for _, count in shown.gpus_used)
+    used = dict(shown.gpus_used)
     return used.get(part.gpu_type, 0) + max(0, used.get(UNTYPED, 0) - ours_beside)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
@@ -103,26 +103,26 @@ def _held(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Configuration 
 
 def _on_nodes(
     known: ManagedJob, pieces: Iterable[tuple[str, int]], cluster: Cluster
-) -> Iterator[tuple[str, int]]:
-    """Yield GPUs by scheduling node.
+) -> Iterable[tuple[str, int]]:
+    """Return GPUs by scheduling node.
 
     On a host with several GPU types, of GPUs of which Slurm does not tell the type, as of elements
     that are about to start, it is the one that the job was placed on. A job that shares no node has
     all of the host, and stands on one.
     """
-    placed = known.placement.configuration if known.placement else ()
-    meant = {cluster[name].host: name for name, _ in placed if name in cluster}
-    for name, gpus in pieces:
-        node = cluster.get(name)
-        if node is None:
-            yield meant.get(name, name), gpus
-        elif (
-            known.slurm.exclusive != "node"
-            or name == node.host
-            or known.whole.nodes is None
-            or name in known.whole.nodes
-        ):
-            yield name, gpus
+    found = tuple(pieces)
+    if any(name not in cluster for name, _ in found) and known.placement is not None:
+        placed = (name for name, _ in known.placement.configuration if name in cluster)
+        meant = {cluster[name].host: name for name in placed}
+        found = tuple((meant.get(name, name), gpus) for name, gpus in found)
+    if known.slurm.exclusive != "node" or known.whole.nodes is None:
+        return found
+    stands_on, nodes = known.whole.nodes, (cluster.get(name) for name, _ in found)
+    return tuple(
+        each
+        for each, node in zip(found, nodes, strict=True)
+        if node is None or node.name == node.host or node.name in stands_on
+    )
 
 
 def _starting(
