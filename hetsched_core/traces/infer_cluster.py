@@ -14,6 +14,7 @@ from hetsched_core.traces.node_types import UNKNOWN_TYPE, NodeTypes, normal_gpu_
 from hetsched_core.traces.sacct import Doubt, GpuCounts, LoggedAllocation, expand_nodes, link_runs
 from hetsched_core.traces.slurm_nodes import SlurmNodeRecord
 from hetsched_core.types import Cluster, Node
+from hetsched_core.types.cluster import nodes_of_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def infer_cluster(
             noted.setdefault(note, [])
             if applies:
                 noted[note].append(host)
-        nodes += _scheduling_nodes(listed, gpus)
+        nodes += nodes_of_host(host, gpus, listed.cpus or 0, listed.memory_mb or 0)
     if not nodes:
         raise InputError(
             f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "
@@ -98,13 +99,6 @@ def _merge(node: SlurmNodeRecord, other: SlurmNodeRecord | None) -> SlurmNodeRec
         other.cpus if node.cpus is None else node.cpus,
         other.memory_mb if node.memory_mb is None else node.memory_mb,
     )
-
-
-def _scheduling_nodes(host: SlurmNodeRecord, gpus: Mapping[str, int]) -> Iterator[Node]:
-    """Yield one node for each GPU type of a host."""
-    for gpu_type, count in sorted(gpus.items()):
-        name = host.name if len(gpus) == 1 else f"{host.name}-{gpu_type}"
-        yield Node(name, gpu_type, count, host.cpus or 0, host.memory_mb or 0, host.name)
 
 
 # What was assumed ---------------------------------------------------------------------------------

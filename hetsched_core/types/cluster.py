@@ -53,6 +53,24 @@ class Node:
             object.__setattr__(self, "host", self.name)
 
 
+def part_name(host: str, gpu_type: str) -> str:
+    """Return the name of the scheduling node that one of a host's several GPU types makes."""
+    return f"{host}-{gpu_type}"
+
+
+def nodes_of_host(
+    host: str, gpus: Mapping[str, int], cpus: int, memory_mb: int
+) -> tuple[Node, ...]:
+    """Return the scheduling nodes of a host: one for each of its GPU types, `{type: GPUs}`.
+
+    One alone has the host's name.
+    """
+    return tuple(
+        Node(part_name(host, kind) if len(gpus) > 1 else host, kind, count, cpus, memory_mb, host)
+        for kind, count in sorted(gpus.items())
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Cluster:
     """All nodes, in a fixed order that every tie break follows. Compared by identity."""

@@ -26,11 +26,14 @@ _POWER_SAVING = _TO_POWER_DOWN | {"POWERING_UP", "POWER_UP", "POWERED_DOWN"}
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
-    """Read `gpu:v100:8(S:0-1)` or `gres/gpu:v100=5` into (type, count) pairs, sorted by type."""
+    """Read `gpu:v100:8(S:0-1)` or `gres/gpu:v100=5` into (type, count) pairs, sorted by type.
+
+    Types of which there are none are left out.
+    """
     counts: Counter[str] = Counter()
     for gpu_type, count in _GPU.findall(text):
         counts[gpu_type or UNTYPED] += int(count)
-    return tuple(sorted(counts.items()))
+    return tuple(sorted(each for each in counts.items() if each[1]))
 
 
 SHARES = ("shard", "mps")

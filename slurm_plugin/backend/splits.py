@@ -1,28 +1,36 @@
 """How the GPUs of a job lie over its nodes, where Slurm has split them by itself.
 
 No bulk read tells it. A job that asks for GPUs on each node has as many on each; one that asks for
-them in all, or by task, has them as Slurm found them free.
+them in all, or by task, has them as Slurm found them free. On a node with several GPU types it is
+told by type, which Slurm's totals name where the site accounts for all of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from hetsched_core.types.cluster import part_name
 from slurm_plugin.backend.errors import RefusedError
 from slurm_plugin.backend.gres import gpus_in_use, node_names
 from slurm_plugin.backend.state import JobState, SlurmJob, SlurmState
 
 _RUNS = (JobState.RUNNING, JobState.SUSPENDED)
 
+ByType = tuple[tuple[str, int], ...]
+"""GPUs on a node: (type, count) pairs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run on several nodes, and its GPUs on each."""
+    """A run, and by node of Slurm its (scheduling node, GPUs) pairs there.
+
+    It is `even` where just that follows from how many GPUs it has.
+    """
 
     start_s: float | None
-    gpus_on: Mapping[str, int]
+    gpus_on: Mapping[str, ByType]
     even: bool
 
 
@@ -44,48 +52,59 @@ class Splits:
             AwayError: Slurm does not answer.
         """
         before, self._runs = self._runs, {}
+        mixed = frozenset(node.name for node in state.nodes if len(node.gpus) > 1)
         found = {}
         for job in state.jobs.values():
-            runs = job.state in _RUNS and len(job.nodes) > 1 and job.gpus > 0
+            runs = job.state in _RUNS and job.gpus > 0
+            runs = runs and (len(job.nodes) > 1 or not mixed.isdisjoint(job.nodes))
             if not runs and job.state is not JobState.COMPLETING:
                 continue
             known = before.get(job.id)
             if known is not None and known.start_s == job.start_s:
                 now = known
             elif runs:
-                now = self._of(job)
+                now = self._of(job, mixed)
             else:
                 continue
             self._runs[job.id] = now
-            left = tuple(now.gpus_on.get(name, 0) for name in job.nodes)
-            if not now.even or len(left) < len(now.gpus_on):
-                found[job.id] = replace(job, gpus_on=left)
+            if not now.even or len(job.nodes) < len(now.gpus_on):
+                left = (each for name in job.nodes for each in now.gpus_on.get(name, ()))
+                found[job.id] = replace(job, gpus_on=tuple(left))
         return replace(state, jobs={**state.jobs, **found}) if found else state
 
-    def _of(self, job: SlurmJob) -> _Run:
-        even = dict.fromkeys(job.nodes, job.gpus // len(job.nodes))
-        by_node = job.resources.per_node and not job.resources.per_job
-        split = None if by_node else self._ask(job)
-        if split is None or split == even:
-            return _Run(job.start_s, even, even=True)
-        return _Run(job.start_s, split, even=False)
+    def _of(self, job: SlurmJob, mixed: frozenset[str]) -> _Run:
+        gpu_type = job.gpu_types[0] if len(job.gpu_types) == 1 else ""
+        by_node = len(job.nodes) == 1 or (job.resources.per_node and not job.resources.per_job)
+        told = by_node and (gpu_type or mixed.isdisjoint(job.nodes))
+        each = ((gpu_type, job.gpus // len(job.nodes)),)
+        split = None if told else self._ask(job)
+        split = dict.fromkeys(job.nodes, each) if split is None else split
+        named = {name: tuple(_named(name, split[name], mixed)) for name in job.nodes}
+        even = {name: ((name, each[0][1]),) for name in job.nodes}
+        return _Run(job.start_s, named, even=named == even)
 
-    def _ask(self, job: SlurmJob) -> Mapping[str, int] | None:
+    def _ask(self, job: SlurmJob) -> Mapping[str, ByType] | None:
         """Return the GPUs on each of a job's nodes; None where they are not told."""
         try:
             told = self.run(["scontrol", "show", "job", "--details", "--oneliner", job.id])
         except RefusedError:
             return None
         split = parse_split(told)
-        counts = {name: split.get(name, 0) for name in job.nodes}
-        return counts if sum(counts.values()) == job.gpus else None
+        split = {name: split.get(name, ()) for name in job.nodes}
+        gpus = sum(count for each in split.values() for _, count in each)
+        return split if gpus == job.gpus else None
 
 
-def parse_split(told: str) -> Mapping[str, int]:
+def _named(node: str, gpus: ByType, mixed: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield GPUs of a node by scheduling node; by Slurm's name where the type is not told."""
+    if node not in mixed:
+        yield node, sum(count for _, count in gpus)
+        return
+    for gpu_type, count in gpus:
+        yield part_name(node, gpu_type) if gpu_type else node, count
+
+
+def parse_split(told: str) -> Mapping[str, ByType]:
     """Return node -> GPUs, of what `scontrol show job --details --oneliner` prints."""
     parts = re.findall(r"\bNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", told)
-    return {
-        name: sum(count for _, count in gpus_in_use(gres))
-        for nodes, gres in parts
-        for name in node_names(nodes)
-    }
+    return {name: gpus_in_use(gres) for nodes, gres in parts for name in node_names(nodes)}

@@ -190,8 +190,10 @@ class SlurmJob:
         priority: Slurm's; 0 while it is held.
         throttle: how many elements of its array may run at once, 0 for any number.
         het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
-        gpus_on: how many of its GPUs are on each of `nodes`; () where they are spread evenly. While
-            it is COMPLETING these are fewer than `gpus` once some of its nodes are done.
+        gpus_on: its GPUs as (scheduling node, count) pairs; () where they are spread evenly over
+            `nodes`, none of which has several GPU types. Where the type of GPUs on such a node is
+            not told, Slurm's name of it stands. While it is COMPLETING these are fewer than `gpus`
+            once some of its nodes are done.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
         copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
     """
@@ -243,7 +245,7 @@ class SlurmJob:
     priority: int = 0
     throttle: int = 0
     het_job: str = ""
-    gpus_on: tuple[int, ...] = ()
+    gpus_on: tuple[tuple[str, int], ...] = ()
     members: tuple[SlurmJob, ...] = ()
     copies: tuple[SlurmJob, ...] = ()
 

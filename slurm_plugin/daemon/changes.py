@@ -14,7 +14,9 @@ from slurm_plugin.backend import (
     Leave,
     Release,
     Requeue,
+    Resources,
     Signal,
+    SlurmJob,
     Together,
 )
 from slurm_plugin.backend.gres import gpus_per_node
@@ -30,6 +32,7 @@ from slurm_plugin.daemon.gangs import (
     together,
 )
 from slurm_plugin.daemon.managed import ManagedJob
+from slurm_plugin.daemon.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
 from slurm_plugin.daemon.terms import terms_for
@@ -64,7 +67,9 @@ def changes_for(
             ):
                 change = _enter(world, known, placement.configuration)
                 on_each = {
-                    name: gpus * known.job.cpus_per_gpu for name, gpus in placement.configuration
+                    host: gpus * known.job.cpus_per_gpu
+                    for name, gpus in placement.configuration
+                    for host in world.managed_nodes.hosts_of((name,))
                 }
                 if change is not None and world.comers.take(known.slurm, on_each):
                     changes.append(change)
@@ -85,7 +90,7 @@ def changes_for(
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.request.placed(known.slurm):
-                changes.append(_leave(known))
+                changes.append(_leave(world, known))
             if known.slurm.held_by_slurm:
                 # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes.append(Release(element_id(known.slurm)))
@@ -107,7 +112,7 @@ def leave_changes(world: LiveWorld) -> Iterator[Leave]:
     """Yield what takes jobs out of the reservation that have not begun, so that Slurm does."""
     for known in world.units():
         if known.request.placed(known.slurm):
-            yield _leave(known)
+            yield _leave(world, known)
         for member in known.slurm.members:
             if member.entered:
                 yield Leave(element_id(known.slurm, member.element))
@@ -130,21 +135,25 @@ def _enter(
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
     job = element_id(seen)
-    partitions = world.managed_nodes.partitions_for(seen, [name for name, _ in configuration])
-    otherwise = request.leave(job, partitions or seen.partitions)
+    managed = world.managed_nodes
+    hosts = managed.hosts_of(name for name, _ in configuration)
+    partitions = managed.partitions_for(seen, hosts)
+    typed = managed.writes_type(seen, request, hosts)
+    otherwise = request.leave(job, partitions or seen.partitions, typed=typed)
     # What was queued again waits for a while else.
-    entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
+    entry = Enter(job, world.hold, hosts, otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
-        return replace(entry, nodes=tuple(name for name, _ in configuration))
+        resources = _typed(seen, configuration, managed) if typed else None
+        return replace(entry, resources=resources)
     limit = world.limit_min(known, configuration)
     entries = []
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
-        on_each = gpus_per_node(gpus, world.managed_nodes.gpu_type(nodes))
+        on_each = gpus_per_node(gpus, managed.gpu_type(nodes))
         entries.append(
             replace(
                 entry,
-                nodes=nodes,
+                nodes=managed.hosts_of(nodes),
                 resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
                 terms=terms_for(request, gpus, len(nodes), limit),
             )
@@ -152,9 +161,27 @@ def _enter(
     return together(seen, entries)
 
 
-def _leave(known: ManagedJob) -> Leave:
+def _typed(seen: SlurmJob, configuration: Configuration, managed: ManagedNodes) -> Resources:
+    """Return what to change of a job that runs as it was submitted, so that it has one GPU type.
+
+    srun goes on with what its user has asked for, and Slurm then takes no type from GPUs on each
+    node; one for the GPUs in all it takes whatever that was.
+    """
+    gpu_type = managed.gpu_type(name for name, _ in configuration)
+    nodes, on_each = len(configuration), configuration.pieces[0][1]
+    placed = seen.resources.placed(
+        nodes, gpus_per_node(on_each, gpu_type), seen.resources.tasks or 1
+    )
+    if nodes > 1 and seen.batch:
+        return placed
+    return replace(placed, per_job=gpus_per_node(configuration.gpus, gpu_type), per_node="")
+
+
+def _leave(world: LiveWorld, known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
-    return known.request.leave(element_id(known.slurm), known.slurm.partitions)
+    seen, request = known.slurm, known.request
+    typed = world.managed_nodes.writes_type(seen, request, seen.pinned)
+    return request.leave(element_id(seen), seen.partitions, typed=typed)
 
 
 def warned_jobs(world: LiveWorld, settings: DaemonSettings) -> dict[str, JobView]:

@@ -7,7 +7,8 @@ users' jobs are there.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from hetsched_core.types import Closed, Reason, ReasonCode, Window, closed_to
 from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
@@ -31,8 +32,9 @@ class Closures:
         launches: where jobs could not be launched.
     """
 
-    def __init__(self) -> None:
-        """Begin with all nodes open."""
+    def __init__(self, with_parts: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Begin with all nodes open; `with_parts` is as in `Where`."""
+        self._with_parts = with_parts
         self.windows: tuple[Window, ...] = ()
         self.launches = Launches()
         self._tenants = Tenants()
@@ -57,7 +59,10 @@ class Closures:
             now: seconds UTC.
         """
         before = self.windows, self._tenants
-        self.windows = windows_of(state.reservations, now)
+        self.windows = tuple(
+            replace(each, nodes=self._with_parts(each.nodes))
+            for each in windows_of(state.reservations, now)
+        )
         limits = (site.cpus_per_node, site.licenses) if site else ({}, {})
         self._tenants = Tenants.of(records, *limits)
         ending = {name for job in records if job.state is JobState.COMPLETING for name in job.nodes}
@@ -132,12 +137,12 @@ class Closures:
 
     def _words(self, job: SlurmJob, nodes: frozenset[str]) -> Iterator[str]:
         yield from (each.name for each in self.windows if each.nodes & nodes)
-        if self.launches.closed_to(job.user) & nodes:
+        if self._with_parts(self.launches.closed_to(job.user)) & nodes:
             yield _NOT_LAUNCHED
-        if self._tenants.others(job) & nodes:
+        if self._with_parts(self._tenants.others(job)) & nodes:
             yield "jobs of other users are on them, and they or it share no node"
-        if self._tenants.full(job) & nodes:
+        if self._with_parts(self._tenants.full(job)) & nodes:
             yield "jobs of its partition have the CPUs there that MaxCPUsPerNode leaves to them"
 
     def _not_now(self, job: SlurmJob) -> frozenset[str]:
-        return self.launches.closed_to(job.user) | self._tenants.closed_to(job)
+        return self._with_parts(self.launches.closed_to(job.user) | self._tenants.closed_to(job))

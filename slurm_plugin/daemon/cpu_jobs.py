@@ -82,7 +82,7 @@ class CpuCycle:
     Attributes:
         waiting: those that wait.
         others: all jobs as Slurm shows them; of those that run it is asked when they end.
-        nodes: the managed nodes.
+        nodes: the managed nodes, by Slurm's names.
         needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
         kept: what is kept for a job of GPUs: only what ends before that could start passes there.
         closed: nodes that none of them may enter now.

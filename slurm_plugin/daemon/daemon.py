@@ -438,25 +438,30 @@ class Daemon:
         able = [known for known in waiting if not known.blocked]
         # A job that moves does not wait, and has a node to come to.
         starts = (each.placement.configuration for each in actions if isinstance(each, Start))
-        soon = {name for configuration in starts for name, _ in configuration}
+        managed = world.managed_nodes
+        soon = {each for pieces in starts for each in managed.hosts_of(name for name, _ in pieces)}
 
         @cache
         def wanted(name: str) -> bool:
+            assert world.cluster is not None
+            nodes = [world.cluster[part] for part in world.cluster.on_host(name)]
             return name in soon or any(
-                could_use(known.job, world.nodes[name].node) for known in able
+                could_use(known.job, node) for known in able for node in nodes
             )
+
+        kept = kept_for(able, world.nodes.values())
 
         cycle = CpuCycle(
             waiting=world.without_gpus,
             others=self._state.jobs.values() if self._state else (),
-            nodes=world.nodes,
+            nodes=managed.by_host,
             needs=needs_of(known.request for known in waiting),
-            kept=kept_for(able, world.nodes.values()),
+            kept=kept._replace(nodes=frozenset(managed.hosts_of(kept.nodes))),
             closed=alone_on(world, moves),
             wanted=wanted,
             comers=world.comers,
             hold=world.hold,
-            partitions_for=world.managed_nodes.partitions_for,
+            partitions_for=managed.partitions_for,
             start_timeout_s=settings.start_timeout_s,
             now=now,
         )
@@ -472,7 +477,8 @@ class Daemon:
 
     def _wanted(self, now: float) -> Hold | None:
         assert self._state is not None
-        return whole_hold(self._state.reservations, self._world.nodes, self._settings, now)
+        hosts = self._world.managed_nodes.hosts
+        return whole_hold(self._state.reservations, hosts, self._settings, now)
 
     def _asking(self) -> Callable[[SlurmJob], bool]:
         """Return what asks Slurm about a new job, and whether it could: one cycle has limits."""

@@ -87,20 +87,23 @@ def with_whole_nodes(
     """Return a job that shares no node, as one that asks for all GPUs of its nodes.
 
     Slurm gives it all of them, even if it asks for none. It stays on nodes of one size: that of
-    those which it holds, else that of which there are most.
+    those which it holds, else that of which there are most. Of a host with several GPU types it
+    stands on the node of most GPUs; its CPUs are all the host's, so that nobody else starts there.
 
     Args:
         job: with the GPUs and CPUs that it asks for itself.
         cluster: all nodes.
-        held: those that it holds.
+        held: what Slurm calls those that it holds.
         memory_mb: what it asks for in all; None where each GPU takes its part.
     """
     may = [
         node
         for node in cluster
-        if (node.name in held if held else job.nodes is None or node.name in job.nodes)
+        if (node.host in held if held else job.nodes is None or node.name in job.nodes)
         and job.accepts_type(node.gpu_type)
     ]
+    largest = {node.host: node.name for node in sorted(may, key=lambda node: node.gpus)}
+    may = [node for node in may if node.name == largest[node.host]]
     sizes = Counter(node.gpus for node in may)
     fits: dict[int, list[int]] = {}
     for size in sizes:

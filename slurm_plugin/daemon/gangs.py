@@ -135,18 +135,16 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
         stands = member_state(seen, member)
-        nodes: tuple[str, ...] = ()
         if stands is MemberState.BEGUN or (running and stands is MemberState.ENDED):
-            nodes = member.nodes
+            yield from own_pieces(member)
         elif running and stands is MemberState.DUE:
-            nodes = member.pinned
-        yield from _spread(nodes, member.gpus)
+            yield from _spread(member.pinned, member.gpus)
 
 
 def own_pieces(seen: SlurmJob) -> Pieces:
     """Yield what a job holds without its members."""
     if seen.gpus_on:
-        return (each for each in zip(seen.nodes, seen.gpus_on, strict=True) if each[1])
+        return (each for each in seen.gpus_on if each[1])
     return _spread(seen.nodes, seen.gpus)
 
 

@@ -307,13 +307,17 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     )
 
 
-def share_of(seen: SlurmJob) -> dict[str, tuple[float, float]]:
-    """Return the CPUs and MiB that a running job holds on each of its nodes."""
-    return {
+def share_of(
+    seen: SlurmJob, configuration: Configuration, cluster: Cluster
+) -> dict[str, tuple[float, float]]:
+    """Return the CPUs and MiB that a running job holds on each node of its configuration."""
+    shares = {
         name: (element.cpus / len(element.nodes), element.memory_mb / len(element.nodes))
         for element in (seen, *seen.members)
         for name in element.nodes
     }
+    # Of a host it has one share, whichever of the GPU types there it has.
+    return {name: shares.pop(cluster[name].host, (0.0, 0.0)) for name, _ in configuration}
 
 
 def configuration_of(pieces: Iterable[tuple[str, int]], cluster: Cluster) -> Configuration | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -251,17 +251,19 @@ class Request:
         """Whether a waiting job is in the reservation, or was when that ended: it stays pinned."""
         return seen.state is JobState.PENDING and (seen.entered or seen.pinned != self.own.nodes)
 
-    def leave(self, job: str, partitions: tuple[str, ...]) -> Leave:
+    def leave(self, job: str, partitions: tuple[str, ...], *, typed: bool = False) -> Leave:
         """Return what lets it wait again, in the shape in which it was submitted.
 
         Args:
             job: under which id Slurm changes it.
             partitions: those that it has now.
+            typed: whether it was placed with a type written that its user has not asked for.
         """
         own = self.own
         partitions = own.partitions if own.partitions != partitions else ()
         if self.rigid:
-            return Leave(job, own.nodes, partitions=partitions)
+            back = replace(own.resources, tasks=None) if typed else None
+            return Leave(job, own.nodes, back, partitions=partitions)
         return Leave(job, own.nodes, own.resources, own.terms, partitions)
 
 

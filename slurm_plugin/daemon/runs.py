@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import complete, is_finishing, nodes_entered, pieces_held
@@ -65,7 +67,7 @@ def run_of(
     if running and half:
         return None
     if running:
-        known.share, known.failures = share_of(seen), 0
+        known.share, known.failures = share_of(seen, configuration, cluster), 0
     until_s = None if known.ending_s is None else known.ending_s + settings.grace_s
     since_s = seen.start_s if seen.start_s is not None else now
     if until_s is not None and before is not None and before.begun:
@@ -91,12 +93,36 @@ def _held(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Configuration 
 
     A gang whose members end one after another keeps what it has had until its leader ends.
     """
-    configuration = configuration_of(pieces_held(seen), cluster)
     before = known.run
+    configuration = configuration_of(_on_nodes(known, pieces_held(seen), cluster), cluster)
     if configuration is None or before is None or before.number != seen.restarts:
         return configuration
     lost = seen.array and configuration.gpus not in known.request.counts
     return before.configuration if lost and is_finishing(seen) else configuration
+
+
+def _on_nodes(
+    known: ManagedJob, pieces: Iterable[tuple[str, int]], cluster: Cluster
+) -> Iterable[tuple[str, int]]:
+    """Return GPUs by scheduling node.
+
+    On a host with several GPU types, of GPUs of which Slurm does not tell the type, as of elements
+    that are about to start, it is the one that the job was placed on. A job that shares no node has
+    all of the host, and stands on one.
+    """
+    found = tuple(pieces)
+    if any(name not in cluster for name, _ in found) and known.placement is not None:
+        placed = (name for name, _ in known.placement.configuration if name in cluster)
+        meant = {cluster[name].host: name for name in placed}
+        found = tuple((meant.get(name, name), gpus) for name, gpus in found)
+    if known.slurm.exclusive != "node" or known.whole.nodes is None:
+        return found
+    stands_on, nodes = known.whole.nodes, (cluster.get(name) for name, _ in found)
+    return tuple(
+        each
+        for each, node in zip(found, nodes, strict=True)
+        if node is None or node.name == node.host or node.name in stands_on
+    )
 
 
 def _starting(
@@ -110,8 +136,8 @@ def _starting(
 ) -> Run | None:
     """A placed job holds its GPUs already, until it takes too long to start."""
     known.warned_s = known.partial_s = known.ending_s = None
-    configuration = _placed(known, seen, now)
-    if configuration is None or any(name not in cluster for name, _ in configuration):
+    configuration = _placed(known, seen, cluster, now)
+    if configuration is None:
         known.placed_s = None
         return None
     if known.placed_s is None:
@@ -148,7 +174,9 @@ def _late(
     return not_started(seen)
 
 
-def _placed(known: ManagedJob, seen: SlurmJob, now: float) -> Configuration | None:
+def _placed(
+    known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
+) -> Configuration | None:
     """Return where a job was placed, if it still waits to start there.
 
     What is in the reservation without a place has not been put there by this daemon.
@@ -157,9 +185,12 @@ def _placed(known: ManagedJob, seen: SlurmJob, now: float) -> Configuration | No
     if seen.begin_s is not None and seen.begin_s > now + 1.0:
         # It was queued again since.
         return None
-    if placement is None or {name for name, _ in placement.configuration} != nodes_entered(seen):
+    if placement is None:
         return None
-    return placement.configuration
+    nodes = [cluster.get(name) for name, _ in placement.configuration]
+    there = {node.host for node in nodes if node is not None}
+    whole = None not in nodes and there == nodes_entered(seen)
+    return placement.configuration if whole else None
 
 
 def as_run(

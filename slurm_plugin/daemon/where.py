@@ -1,15 +1,25 @@
-"""On which managed nodes a job may run: its partitions, features, disk, gres, what it named."""
+"""On which managed nodes a job may run: its partitions, features, disk, gres, what it named.
+
+These are Slurm's nodes. For policies a node with several GPU types, a *host*, is several scheduling
+nodes; wherever nodes are told to them, those of each host stand beside it, and each side passes
+over the other's names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hetsched_core.types.cluster import part_name
 from slurm_plugin.backend import SlurmJob, SlurmNode
 from slurm_plugin.backend.features import nodes_with
 
 
 class Where:
-    """Tells where jobs may run, with the same object for all that may run on the same nodes."""
+    """Tells where jobs may run, with the same object for all that may run on the same nodes.
+
+    Attributes:
+        parts: the scheduling nodes of those with several GPU types.
+    """
 
     def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
         """Look at the managed nodes."""
@@ -18,15 +28,26 @@ class Where:
         self._features: Mapping[str, frozenset[str]] = {node.name: node.features for node in nodes}
         self._disk_mb = {node.name: node.disk_mb for node in nodes}
         self._gres = {node.name: dict(node.gres) for node in nodes}
+        self.parts = {
+            node.name: tuple(part_name(node.name, gpu_type) for gpu_type, _ in node.gpus)
+            for node in nodes
+            if len(node.gpus) > 1
+        }
         self._all = frozenset(self._partitions)
         self._found: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def differs(self, nodes: Iterable[SlurmNode]) -> bool:
         """Whether nodes are others than those that were looked at, or have other properties."""
         new = Where(nodes)
-        return (self._partitions, self._features, self._disk_mb, self._gres) != (
-            *(new._partitions, new._features, new._disk_mb, new._gres),
+        return (self._partitions, self._features, self._disk_mb, self._gres, self.parts) != (
+            *(new._partitions, new._features, new._disk_mb, new._gres, new.parts),
         )
+
+    def with_parts(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Return nodes of Slurm, and beside those with several GPU types their scheduling nodes."""
+        if not self.parts:
+            return nodes
+        return nodes.union(*(self.parts.get(name, ()) for name in nodes))
 
     def has(self, partition: str, nodes: Iterable[str]) -> bool:
         """Whether all of these nodes are in a partition."""
@@ -61,4 +82,8 @@ class Where:
             sets = nodes_with(seen.constraint, self._features)
             if sets is not None:
                 found &= max(sets, key=len)
-        return None if found == self._all else frozenset(found)
+        # The type would be written over what else the job asks for of the node.
+        plain = bool(seen.gres and self.parts)
+        if plain or found != self._all:
+            return frozenset(found) if plain else self.with_parts(frozenset(found))
+        return None

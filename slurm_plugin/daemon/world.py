@@ -114,6 +114,7 @@ _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet fre
 _FAILED = "its node went down, and its last run may still be ending there"
 _NO_SHAPES: frozenset[Shape] = frozenset()
 _OF_SEVERAL = ALL_SHAPES - LIVE_SHAPES
+_UNEVEN = _OF_SEVERAL - {Shape.MIXED_TYPES}
 
 
 class LiveWorld:
@@ -185,7 +186,7 @@ class LiveWorld:
         self._now = 0.0
         self.odd: dict[str, str] = {}
         self._quotas = Quotas()
-        self._closures = Closures()
+        self._closures = Closures(lambda nodes: self.managed_nodes.where.with_parts(nodes))
         self.comers = self._closures.comers()
         self._line = Line()
 
@@ -252,7 +253,7 @@ class LiveWorld:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
-        ours = tuple(node for node in state.nodes if node.name in self.nodes)
+        ours = tuple(node for node in state.nodes if node.name in self.managed_nodes.hosts)
         moved = self._closures.note(state, self.records.values(), ours, self._site, now)
         self.comers = self._closures.comers()
         self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
@@ -521,7 +522,9 @@ class LiveWorld:
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         ending, left_out = self._ending(), self._closures.left_out
-        views = node_views(nodes, self.nodes, self.units(), before, ending, left_out)
+        assert self.cluster is not None
+        units = self.units()
+        views = node_views(nodes, self.cluster, self.nodes, units, before, ending, left_out)
         for was, view in self.managed_nodes.renew(views):
             if not_ours(view) != not_ours(was):
                 self.nodes_changed = True
@@ -599,9 +602,10 @@ class LiveWorld:
         Their processes may still be ending there, and a second run beside them would undo what they
         save; where it is on the same node, Slurm drains the node and holds the job.
         """
-        down = {node.name for node in state.nodes if node.condition is NodeCondition.DOWN}
+        down = frozenset(n.name for n in state.nodes if n.condition is NodeCondition.DOWN)
         if not down:
             return
+        down = self.managed_nodes.where.with_parts(down)
         shown = {each.id: each for job in state.jobs.values() for each in (job, *job.copies)}
         for known in self.units():
             seen, was = shown.get(known.slurm.id), known.slurm
@@ -877,10 +881,13 @@ class LiveWorld:
         mark = request.mark
         whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
         takes = mark.options.any_shape and mark.elements > 1 and whole
-        return _OF_SEVERAL if takes else _NO_SHAPES
+        if not takes:
+            return _NO_SHAPES
+        # Elements are told apart by their counts, and two types of one node may have the same.
+        return _UNEVEN if self.managed_nodes.where.parts else _OF_SEVERAL
 
     @property
     def shapes(self) -> frozenset[Shape]:
         """The shapes that all jobs take."""
-        ours = self.managed.values()
-        return ALL_SHAPES if ours and all(each.job.shapes for each in ours) else LIVE_SHAPES
+        ours = [each.job.shapes for each in self.managed.values()]
+        return LIVE_SHAPES.union(frozenset.intersection(*ours)) if ours else LIVE_SHAPES

@@ -37,11 +37,12 @@ class Scontrol:
 
 def split(splits: Splits, *jobs: SlurmJob) -> list[tuple[int, ...]]:
     seen = splits.told(state(*jobs)).jobs
-    return [seen[job.id].gpus_on for job in jobs]
+    return [tuple(count for _, count in seen[job.id].gpus_on) for job in jobs]
 
 
 def test_gpus_are_told_by_node_those_that_have_none_too() -> None:
-    assert parse_split(TOLD) == {"n0": 1, "n1": 2, "n2": 2, "n3": 0}
+    two = (("v100", 2),)
+    assert parse_split(TOLD) == {"n0": (("v100", 1),), "n1": two, "n2": two, "n3": ()}
     assert parse_split("JobId=5 JobState=PENDING Nodes= GRES=") == {}
 
 
@@ -87,11 +88,44 @@ def test_what_is_not_told_or_does_not_add_up_is_taken_to_be_even(told: str) -> N
     assert split(Splits(Scontrol(told)), UNEVEN) == [()]
 
 
+BOTH_ON_N0 = (("n0-t4", 1), ("n0-v100", 2))
+MIXED = replace(node("n0"), gpus=(("t4", 2), ("v100", 4)))
+BOTH = TOLD.replace("GRES=gpu:v100:1(IDX:3)", "GRES=gpu:t4:1(IDX:4),gpu:v100:2(IDX:0-1)")
+
+
 @pytest.mark.parametrize(
-    ("gpus_on", "holds"),
+    ("job", "told", "found", "asked"),
+    [
+        # Slurm's totals name the type: nothing is asked.
+        (running(RIGID, "n0", gpus=2), BOTH, (("n0-v100", 2),), []),
+        (replace(running(RIGID, "n0", gpus=3), gpu_types=()), BOTH, BOTH_ON_N0, ["5"]),
+        (replace(running(RIGID, "n0", gpus=3), gpu_types=("t4", "v100")), BOTH, BOTH_ON_N0, ["5"]),
+        (replace(running(RIGID, "n0", gpus=3), gpu_types=()), "", (), ["5"]),
+        (replace(running(RIGID, "n0", gpus=0), gpu_types=()), BOTH, (), []),
+        (
+            replace(UNEVEN, gpus=5, gpu_types=()),
+            BOTH,
+            (*BOTH_ON_N0, ("n1", 2)),
+            ["5"],
+        ),
+    ],
+    ids=["one type", "untold", "both types", "refused", "no GPUs", "beside a node of one type"],
+)
+def test_gpus_on_a_node_with_several_types_are_told_by_type(
+    job: SlurmJob, told: str, found: tuple[tuple[str, int], ...], asked: list[str]
+) -> None:
+    scontrol = Scontrol(told)
+    shown = state(job, nodes=(MIXED, node("n1")))
+    assert Splits(scontrol).told(shown).jobs["5"].gpus_on == found
+    assert scontrol.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("counts", "holds"),
     [((), {"n0": 2, "n1": 1}), ((1, 2), {"n0": 1, "n1": 2}), ((0, 3), {"n1": 3})],
 )
-def test_a_job_holds_the_gpus_that_it_has(gpus_on: tuple[int, ...], holds: dict[str, int]) -> None:
+def test_a_job_holds_the_gpus_that_it_has(counts: tuple[int, ...], holds: dict[str, int]) -> None:
+    gpus_on = tuple(zip(("n0", "n1"), counts, strict=False))
     site = Site(replace(UNEVEN, gpus_on=gpus_on), nodes=(node("n0", used=2), node("n1", used=2)))
     site.cycle()
     (run,) = site.world.jobs["5"].runs

@@ -90,13 +90,13 @@ def test_nodes_that_are_left_out_are_told_with_why_and_others_are_used() -> None
         node("n0"),
         *(replace(node(name), gpus=()) for name in ("c1", "c2")),
         replace(node("n1"), gpus=(("v100", 0),)),
-        replace(node("n2"), gpus=(("a100", 2), ("v100", 2))),
+        replace(node("n2"), gpus=(("gpu", 2), ("v100", 2))),
     )
     settings = replace(SETTINGS, nodes="n9")
     site = Site(WAITING, nodes=nodes, reservations=(held("n0"),), settings=settings)
     assert set(warnings(site)) == {
         "node c[1-2],n1 is left out: it has no GPUs",
-        "node n2 is left out: it has GPUs a100 and v100",
+        "node n2 is left out: it has GPUs with a type and GPUs without",
         "node n9 is left out: Slurm has no such node",
     }
     assert [change.job for change in site.backend.calls] == [WAITING.id]
