@@ -1,11 +1,7 @@
-"""Worked example H7 of Hadar, and what its formula refuses."""
-
-import math
-from collections.abc import Callable
+"""Worked example H7 of Hadar."""
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.throughput.first_estimate import (
     DatasetSize,
     GpuFacts,
@@ -32,21 +28,3 @@ def test_formula_10_gives_what_h7_says_and_follows_each_of_its_parts() -> None:
 def test_a_gpu_without_tensor_cores_counts_its_cores() -> None:
     assert GpuFacts.published("p100") == GpuFacts(9.3, 16)
     assert GpuFacts.published("v100") == GpuFacts(125, 16)
-
-
-@pytest.mark.parametrize(
-    ("refused", "message"),
-    [
-        (lambda: GpuFacts(0, 16), "0 TFLOP/s"),
-        (lambda: GpuFacts(math.nan, 16), "nan TFLOP/s"),
-        (lambda: GpuFacts(120, -1), "-1 GB"),
-        (lambda: GpuFacts(120, math.inf), "inf GB"),
-        (lambda: GpuFacts(120, 16, 2), "PCIe generation 2; valid: 3, 4, 5"),
-        (lambda: ProfileFacts(0), "a batch of 0"),
-        (lambda: ProfileFacts(math.nan), "a batch of nan"),
-        (lambda: ProfileFacts(math.inf), "a batch of inf"),
-    ],
-)
-def test_what_cannot_be_is_refused(refused: Callable[[], object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        refused()
