@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.kernels.due import integrate_due
-from hetsched_core.measures.runs import repeated
 from hetsched_core.records.runlog import JobRecord, RunLog
 from hetsched_core.types import EndState
 from hetsched_core.types.site import ROOT, Association, ShareTree, association_of
@@ -150,10 +149,6 @@ def account_use(log: RunLog, tree: ShareTree | None = None) -> AccountUse:
     at_s, had_gpu_s, due_gpu_s = _had_and_due(log, tree, users, user_of)
     columns = _columns(log.jobs, user_of, len(users))
     columns["had_gpu_s"], columns["due_gpu_s"] = had_gpu_s[-1], due_gpu_s[-1]
-    members: dict[str, list[int]] = {}
-    for at, (account, _) in enumerate(users):
-        for above in accounts_above(tree, account):
-            members.setdefault(above, []).append(at)
 
     def row(each: Association, inside: Sequence[int]) -> AccountMeasures:
         total = {name: float(column[inside].sum()) for name, column in columns.items()}
@@ -169,7 +164,7 @@ def account_use(log: RunLog, tree: ShareTree | None = None) -> AccountUse:
             avg_slowdown=total["slowdown"] / known if known else None,
         )
 
-    inside_of = {(name, ""): inside for name, inside in members.items()}
+    inside_of = accounts_of(tree, users)
     accounts = _largest_first(row(*item) for item in inside_of.items())
     inside_of |= {user: [at] for at, user in enumerate(users)}
     each_user = _largest_first(row(user, inside_of[user]) for user in users)
@@ -187,13 +182,23 @@ def _largest_first(rows: Iterable[AccountMeasures]) -> tuple[AccountMeasures, ..
     return tuple(sorted(rows, key=lambda one: (-one.had_gpu_s, one.account, one.user)))
 
 
-def accounts_above(tree: ShareTree, account: str) -> list[str]:
-    """An account and all that it is in, those that do not compete included; not the root."""
-    above = []
-    while account != ROOT:
-        above.append(account)
-        account = tree.parents.get(account, ROOT)
-    return above
+def accounts_of(tree: ShareTree, users: Sequence[Association]) -> dict[Association, list[int]]:
+    """Return the places of the users in each account, those that do not compete included."""
+    inside: dict[Association, list[int]] = {}
+    for at, (account, _) in enumerate(users):
+        while account != ROOT:
+            inside.setdefault((account, ""), []).append(at)
+            account = tree.parents.get(account, ROOT)
+    return inside
+
+
+def repeated(rows: Floats) -> Floats:
+    """A column for each repetition of rows that end in since_s, freed_s, times and every_s."""
+    times = rows[:, -2].astype(np.int64)
+    nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+    each = np.repeat(rows, times, axis=0)
+    each[:, -4:-2] += (nth * each[:, -1])[:, None]
+    return each.T
 
 
 def _columns(records: Sequence[JobRecord], user_of: Ints, users: int) -> dict[str, Floats]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.kernels.due import integrate_due
-from hetsched_core.measures.accounts import accounts_above, numbered
+from hetsched_core.measures.accounts import accounts_of, numbered
 from hetsched_core.site.fair_tree import effective_usage
-from hetsched_core.types import JobView, Snapshot
+from hetsched_core.types import Snapshot
 from hetsched_core.types.site import Association, ShareTree, association_of
 
 Ints = NDArray[np.int64]
@@ -58,7 +58,8 @@ def accounts_now(snapshot: Snapshot) -> tuple[AccountNow, ...]:
     columns = {user: at for at, user in enumerate(users)}
     user_of = np.array([columns[association_of(view.job)] for view in views], np.int64)
     held = np.array([0 if (has := view.holds) is None else has.gpus for view in views], np.int64)
-    asked = np.array([_asked(view) for view in views], np.int64)
+    counts = (view.job.requirements.counts[-1] for view in views)
+    asked = np.array([0 if v.blocked else n for v, n in zip(views, counts, strict=True)], np.int64)
     held_gpus = _summed(user_of, held, users)
     due_gpus = _due(tree, users, held_gpus, _summed(user_of, np.maximum(held, asked), users))
     running = _summed(user_of, (held > 0).astype(np.int64), users)
@@ -75,17 +76,9 @@ def accounts_now(snapshot: Snapshot) -> tuple[AccountNow, ...]:
             waiting=int(waiting[inside].sum()),
         )
 
-    members: dict[str, list[int]] = {}
-    for at, (account, _) in enumerate(users):
-        for above in accounts_above(tree, account):
-            members.setdefault(above, []).append(at)
-    rows = [row((name, ""), inside) for name, inside in members.items()]
-    rows += [row(user, [at]) for at, user in enumerate(users)]
+    inside_of = accounts_of(tree, users) | {user: [at] for at, user in enumerate(users)}
+    rows = [row(*each) for each in inside_of.items()]
     return tuple(sorted(rows, key=lambda one: (one.user != "", -one.held_gpus, one.account)))
-
-
-def _asked(view: JobView) -> int:
-    return 0 if view.blocked is not None else view.job.requirements.counts[-1]
 
 
 def _summed(user_of: Ints, values: Ints, users: Sequence[Association]) -> Ints:
