@@ -137,11 +137,6 @@ def test_too_little_memory_is_not_told_as_too_few_gpus() -> None:
     assert only(told(snapshot, "a")) == (ReasonCode.NO_CPUS, detail)
 
 
-def test_room_that_is_planned_for_others_is_not_told_as_a_lack_of_it() -> None:
-    snapshot = world(view("a", counts=(4,), gpu_types=T4))
-    assert codes(told(snapshot, "a", plan_of({"a": NO_ROOM}))) == [ReasonCode.AHEAD]
-
-
 TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(3)}
 
 
@@ -196,12 +191,6 @@ def test_room_that_is_kept_for_others_is_told_as_such() -> None:
     found = told(world(running("x", n0=2), running("y", n1=2), running("z", n2=4), *line), "small")
     # Under fifo nobody passes the head, whatever he asks for.
     assert (codes(found), found.remedies) == ([ReasonCode.AHEAD], ())
-
-
-@pytest.mark.parametrize("code", [ReasonCode.HELD, ReasonCode.DEPENDENCY, ReasonCode.QUOTA])
-def test_what_blocks_a_job_is_told_and_no_change_is_proposed(code: ReasonCode) -> None:
-    found = told(world(view("a", blocked=Reason(code))), "a")
-    assert (codes(found), found.remedies) == ([code], ())
 
 
 def test_of_a_job_at_a_limit_only_that_is_told_though_there_is_room() -> None:

@@ -82,10 +82,6 @@ def test_use_is_told_where_slurm_counts_it() -> None:
     assert {row.used for row in accounts_now(BOTH_WANT_ALL)} == {None}
 
 
-def test_without_jobs_there_is_nobody() -> None:
-    assert accounts_now(snapshot_of(CLUSTER, [])) == ()
-
-
 @given(
     st.lists(
         st.tuples(

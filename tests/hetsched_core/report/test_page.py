@@ -112,15 +112,6 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, usual_report: Repor
     assert write_report(again, tmp_path).read_bytes() == first
 
 
-def test_the_input_its_hash_the_command_and_that_one_seed_has_no_interval_are_shown(
-    page: Page,
-) -> None:
-    assert page.tables[-1] == [["file", "bytes", "SHA-256"], ["jobs", "1,234", "ab" * 32]]
-    assert "hetsched replay jobs --report DIR" in page.text
-    assert "Not replayed: 3 no GPU." in page.text
-    assert "One seed (0): no interval can be given" in " ".join(page.text.split())
-
-
 def test_several_seeds_show_means_intervals_and_how_they_are_meant(usual_report: Report) -> None:
     fifo, las = usual_report.result.policies.values()
     other = replace(las, avg_jct_s=(las.avg_jct_s or 0.0) * 1.1)
@@ -221,11 +212,6 @@ def test_policies_that_make_the_same_of_every_job_share_a_table_of_gains() -> No
     assert page.text.count("in place of fifo") == 1
 
 
-def test_what_is_to_be_typed_is_marked_and_stays_whole(usual_report: Report) -> None:
-    text = to_html(replace(usual_report, command="hetsched replay --seeds 5"))
-    assert '<span class="word">--seeds</span> <span class="word">5</span>' in text
-
-
 @pytest.mark.parametrize(
     ("settings", "marked"),
     [
@@ -244,13 +230,6 @@ def test_settings_are_among_what_was_assumed(
     text = to_html(replace(usual_report, result=replace(usual_report.result, input=given)))
     assert all(f"<code>{words}</code>" in text for words in marked)
     assert ("--node-spread" in text) is any("--node-spread" in words for words in marked)
-
-
-def test_a_single_policy_makes_a_page_without_comparisons() -> None:
-    shown = Page(to_html(report_of({"fifo": usual_log("fifo")})))
-    assert "gains" not in shown.ids()
-    assert "against" not in shown.text
-    assert "40 jobs under fifo" in shown.text
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, usual_report: Report) -> None:
