@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.measures.accounts_now import AccountNow, accounts_now
+from hetsched_core.measures.accounts import AccountNow, accounts_now
 from hetsched_core.types import JobView, Reason, ReasonCode, Snapshot
 from hetsched_core.types.site import ShareTree, Site
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
