@@ -9,10 +9,9 @@ pair has doubled, modes are fitted to them anew, so that wherever there are data
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from functools import cache
 from statistics import NormalDist
 
@@ -30,7 +29,6 @@ from hetsched_core.store.records import (
     Measurement,
 )
 from hetsched_core.throughput.data_time import DataMode, fit_modes
-from hetsched_core.throughput.gpus import GpuSpec
 from hetsched_core.throughput.iteration import Bandwidths
 
 Floats = NDArray[np.float64]
@@ -54,8 +52,6 @@ WHERE basic_times.profile = batch.profile AND basic_times.gpu_type = batch.gpu_t
   AND (basic_times.batch_size <> batch.batch_size OR basic_times.parameters <> batch.parameters
        OR basic_times.pattern <> batch.pattern)
 """
-
-_RATES = tuple(f.name for f in fields(GpuSpec) if f.name not in ("name", "aliases", "source"))
 
 
 def record_speeds(transaction: Transaction, measurements: Sequence[Measurement]) -> None:
@@ -245,35 +241,4 @@ def read_bandwidths(transaction: Transaction, gpu_types: Sequence[str]) -> tuple
             means.get((name, BandwidthTerm.NETWORK_RING), 0.0),
         )
         for name in gpu_types
-    )
-
-
-def record_gpu_specs(transaction: Transaction, specs: Sequence[GpuSpec]) -> None:
-    """Keep published rates; those of a type that is there already are replaced."""
-    rows = [
-        (
-            *(getattr(spec, name) for name in _RATES),
-            spec.name,
-            json.dumps(spec.aliases),
-            spec.source,
-        )
-        for spec in {spec.name: spec for spec in specs}.values()
-    ]
-    types = {**dict.fromkeys(_RATES, float), "name": str, "aliases": str, "source": str}
-    replace(transaction, "gpu_spec", columns_of(types, rows))
-
-
-def read_gpu_specs(transaction: Transaction) -> tuple[GpuSpec, ...]:
-    """Return the published rates that are kept, by name."""
-    rows = transaction.rows(
-        f"SELECT name, aliases, source, {', '.join(_RATES)} FROM gpu_spec ORDER BY name"
-    )
-    return tuple(
-        GpuSpec(
-            name=name,
-            aliases=tuple(json.loads(aliases)),
-            source=source,
-            **dict(zip(_RATES, rates, strict=True)),
-        )
-        for name, aliases, source, *rates in rows
     )

@@ -33,19 +33,15 @@ from hetsched_core.store.jobs import (
 from hetsched_core.store.journal import (
     forget_decisions,
     read_decisions,
-    read_runs,
     record_decision,
-    record_runs,
     sampled_decisions,
 )
 from hetsched_core.store.layers import read_layers
 from hetsched_core.store.measurements import (
     read_bandwidths,
-    read_gpu_specs,
     record_bandwidths,
     record_basic_times,
     record_data_times,
-    record_gpu_specs,
     record_speeds,
 )
 from hetsched_core.store.migrations import create, migrate, migrations, require_newest
@@ -134,11 +130,9 @@ class Store(Database):
     record_basic_times = _operation(record_basic_times)
     record_data_times = _operation(record_data_times)
     record_bandwidths = _operation(record_bandwidths)
-    record_gpu_specs = _operation(record_gpu_specs)
 
     layers = _operation(read_layers)
     bandwidths = _operation(read_bandwidths)
-    gpu_specs = _operation(read_gpu_specs)
     publish = _operation(publish)
     withdraw = _operation(withdraw)
 
@@ -149,8 +143,6 @@ class Store(Database):
     remembered = _operation(remembered)
     progress = _operation(read_progress)
 
-    record_runs = _operation(record_runs)
-    runs = _operation(read_runs)
     record_decision = _operation(record_decision)
     forget_decisions = _operation(forget_decisions)
     decisions = _operation(read_decisions)

@@ -193,6 +193,12 @@ def test_room_that_is_kept_for_others_is_told_as_such() -> None:
     assert (codes(found), found.remedies) == ([ReasonCode.AHEAD], ())
 
 
+@pytest.mark.parametrize("code", [ReasonCode.HELD, ReasonCode.DEPENDENCY, ReasonCode.QUOTA])
+def test_what_blocks_a_job_is_told_and_no_change_is_proposed(code: ReasonCode) -> None:
+    found = told(world(view("a", blocked=Reason(code))), "a")
+    assert (codes(found), found.remedies) == ([code], ())
+
+
 def test_of_a_job_at_a_limit_only_that_is_told_though_there_is_room() -> None:
     holder = view("x", held(on(n0=2)), counts=(2,), limits=("lim",))
     snapshot = world(holder, view("a", counts=(1,), limits=("lim",)))

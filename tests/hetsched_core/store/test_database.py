@@ -44,6 +44,13 @@ def test_a_second_process_is_told_who_holds_the_file(
     Store.open(path, wanted_for).close()
 
 
+def test_several_processes_may_read(path: Path) -> None:
+    Store.open(path, Mode.WRITE).close()
+    with child(path, Mode.READ) as other:
+        other.wait_for("open")
+        assert batches(path) == 0
+
+
 @pytest.mark.parametrize("mode", list(Mode))
 def test_one_process_opens_a_store_once(path: Path, mode: Mode) -> None:
     other_name = path.parent / "link" / path.name

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.records.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import (
     BandwidthMeasurement,
     BandwidthTerm,
@@ -15,22 +15,14 @@ from hetsched_core.store import (
     Decision,
     Moments,
     ProfileKey,
-    StoredRun,
 )
-from hetsched_core.types import Purpose
 from tests.hetsched_core.store.measured import RESNET, TIMES, measured
-from tests.hetsched_core.worlds import on
 
 SPEED = measured(250.0, "n1", "n2", gpus=4)
 DATA = DataTimes(RESNET, "a100", (0.1, 0.2), (0.1, 0.1))
 BANDWIDTH = BandwidthMeasurement("a100", BandwidthTerm.LINK, Moments(1, 2e9), 1e9)
 RING = BandwidthMeasurement("a100", BandwidthTerm.NETWORK_RING, Moments(1, 0.5), 1e9)
 DECISION = Decision("hops", PlanRecord(1e9, frozenset(), 0.1, 1, 2))
-RUN = StoredRun(
-    RunRecord("7", 0, 0, Purpose.RUN, on(n1=2), 1e9, 2e9, 5e8, 1e6, RunEnd.COMPLETED),
-    "nonce123",
-    RESNET,
-)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +61,6 @@ def test_names_that_no_listing_could_show_are_refused(name: str, owner: str, why
         (BANDWIDTH, {"value": Moments(1, 1e16)}, "bandwidth of 1e"),
         (RING, {"value": Moments(1, 1.5)}, "network_ring of 1.5"),
         (DECISION, {"plan": PlanRecord(math.nan, frozenset(), 0.1, 1, 2)}, "time of nan"),
-        (RUN, {"run": replace(RUN.run, samples=math.nan)}, "nan in a run of job 7"),
     ],
 )
 def test_what_cannot_have_been_measured_is_refused(
