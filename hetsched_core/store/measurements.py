@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.store.database import Columns, Transaction, columns_of, types_of
 from hetsched_core.store.merge import BANDWIDTH, BASIC_TIMES, DATA_TIME, SPEED, replace
-from hetsched_core.store.names import NO_NODE, gpu_type_ids, node_ids, profile_ids
+from hetsched_core.store.names import NO_NODE, ids_of, profile_ids
 from hetsched_core.store.records import (
     BandwidthMeasurement,
     BandwidthTerm,
@@ -68,8 +68,8 @@ def record_speeds(transaction: Transaction, measurements: Sequence[Measurement])
 def merge_speeds(transaction: Transaction, rows: Sequence[tuple[Measurement, str, float]]) -> None:
     """Merge rows of the table of speeds: (measurement, its node or "", when it was seen last)."""
     profiles = profile_ids(transaction, (m.profile for m, _, _ in rows))
-    types = gpu_type_ids(transaction, (m.gpu_type for m, _, _ in rows))
-    nodes = {"": NO_NODE, **node_ids(transaction, (node for _, node, _ in rows if node))}
+    types = ids_of(transaction, "gpu_type", (m.gpu_type for m, _, _ in rows))
+    nodes = {"": NO_NODE, **ids_of(transaction, "node", (node for _, node, _ in rows if node))}
     cells = [
         (
             profiles[m.profile],
@@ -100,7 +100,7 @@ def record_basic_times(transaction: Transaction, times: Sequence[BasicTimes]) ->
     if not times:
         return
     profiles = profile_ids(transaction, (t.profile for t in times))
-    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    types = ids_of(transaction, "gpu_type", (t.gpu_type for t in times))
     rows = [
         (
             profiles[t.profile],
@@ -130,7 +130,7 @@ def record_data_times(transaction: Transaction, times: Sequence[DataTimes]) -> N
     if not times:
         return
     profiles = profile_ids(transaction, (t.profile for t in times))
-    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    types = ids_of(transaction, "gpu_type", (t.gpu_type for t in times))
     sizes = [len(t.data_s) for t in times]
     profile = np.repeat(np.array([profiles[t.profile] for t in times], dtype=np.int32), sizes)
     gpu_type = np.repeat(np.array([types[t.gpu_type] for t in times], dtype=np.int32), sizes)
@@ -220,7 +220,7 @@ def record_bandwidths(
     transaction: Transaction, measurements: Sequence[BandwidthMeasurement]
 ) -> None:
     """Merge measured bandwidths into what is known of their GPU types."""
-    types = gpu_type_ids(transaction, (m.gpu_type for m in measurements))
+    types = ids_of(transaction, "gpu_type", (m.gpu_type for m in measurements))
     rows = [
         (types[m.gpu_type], m.term.value, m.value.count, m.value.mean, m.value.m2, m.at_s, m.at_s)
         for m in measurements
