@@ -75,6 +75,13 @@ def test_a_budget_that_is_raised_lets_the_run_go_on_without_a_restart() -> None:
     assert record(log).restarts == 0
 
 
+def test_a_copy_that_comes_later_pays_the_restart_cost() -> None:
+    """6 samples/s until 15, then 8: 90 + 30 samples by 18.75."""
+    log = run_copies(120.0, {0.0: copies(a=None), 5.0: copies(a=None, b=None)})
+    assert ends(log) == {"j": 18.75}
+    assert [(r.copy, r.since_s, r.samples) for r in log.runs] == [(0, 0.0, 112.5), (1, 5.0, 7.5)]
+
+
 @pytest.mark.parametrize("planned_s", [2.0, 6.0], ids=["listens", "does not listen"])
 def test_profiling_holds_gpus_beside_the_job_and_ends_with_its_budget(planned_s: float) -> None:
     """4 samples at 2/s are done at 2, though the plan that names it stays in force until 6."""

@@ -47,6 +47,18 @@ def test_rounds_of_a_length_that_is_no_binary_fraction_each_start_once() -> None
     assert len(rounds) == pytest.approx(30, abs=1)
 
 
+def test_a_snapshot_says_which_round_it_is_and_when_a_plan_would_take_effect() -> None:
+    seen: list[Snapshot] = []
+    policy = timetable({0.0: {"j": placed(a=1)}, 25.0: {}, 45.0: {"j": placed(a=1)}}, seen=seen)
+    run([submission("j", 30.0)], policy, round_s=20.0)
+    assert [(s.now, s.round.index, s.round.start_s, s.round.end_s) for s in seen] == [
+        (0.0, 0, 0.0, 20.0),
+        (25.0, 1, 20.0, 40.0),
+        (45.0, 2, 40.0, 60.0),
+    ]
+    assert {s.effective_s - s.now for s in seen} == {0.0}
+
+
 @pytest.mark.parametrize(
     ("named", "rings"),
     [
