@@ -72,6 +72,16 @@ def test_who_can_be_moved_works_until_the_window_and_has_left_when_it_begins(
     assert RunEnd.NODE_LOST not in {r.ended_by for r in log.runs}
 
 
+def test_slurm_starts_nobody_whose_limit_reaches_into_a_window() -> None:
+    jobs = [
+        limited("none", 100.0, None, preemptible=True),
+        limited("short", 100.0, 450.0, preemptible=True, submit_s=1.0),
+    ]
+    log = run(jobs, make_policy("slurm"), **SETTINGS)
+    assert held(log, "short")[0][1] < 60.0
+    assert held(log, "none")[0][1] >= 800.0
+
+
 @pytest.mark.parametrize("name", GANGS)
 def test_who_may_go_elsewhere_does_and_gpus_outside_are_used_meanwhile(name: str) -> None:
     free = [submission(f"j{k}", 4 * 300.0, (4,), preemptible=False) for k in range(4)]
