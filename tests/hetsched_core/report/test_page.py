@@ -10,6 +10,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.measures import accounts
 from hetsched_core.report import clock, estimates, figures, findings, gains, rows, svg
 from hetsched_core.report.page import Report, to_html, write_report
+from hetsched_core.report.units import durations
 from hetsched_core.types import EndState, Submission
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.report.runs import (
@@ -168,6 +169,7 @@ def test_a_log_stands_beside_the_policies_and_how_close_they_come_to_it() -> Non
     slurm = result.closeness["slurm"]
     (row,) = (row for row in page.tables[1] if row[0] == "slurm")
     assert row[4] == f"{slurm.waited_close} of {slurm.waited}"
+    assert tuple(row[5:7]) == durations(slurm.avg_logged_wait_s, slurm.avg_wait_s)
     assert {"log", "f-waits"} <= set(page.ids())
     assert "How close the replay comes to the log: jobs wait 0.33" in page.text
 
