@@ -1,4 +1,4 @@
-"""What accounts and users had of the cluster, what was due to them, and how they fared.
+"""What accounts and users had of the cluster, what was due to them, how they fared, and stand now.
 
 What is due: at each instant the GPUs in use are shared out from the root of the share tree down,
 among those that have demand. In each account they go to its members in proportion to their shares,
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.kernels.due import integrate_due
-from hetsched_core.measures.runs import repeated
 from hetsched_core.records.runlog import JobRecord, RunLog
-from hetsched_core.types import EndState
+from hetsched_core.site.fair_tree import effective_usage
+from hetsched_core.types import EndState, Snapshot
 from hetsched_core.types.site import ROOT, Association, ShareTree, association_of
 
 Floats = NDArray[np.float64]
@@ -150,10 +150,6 @@ def account_use(log: RunLog, tree: ShareTree | None = None) -> AccountUse:
     at_s, had_gpu_s, due_gpu_s = _had_and_due(log, tree, users, user_of)
     columns = _columns(log.jobs, user_of, len(users))
     columns["had_gpu_s"], columns["due_gpu_s"] = had_gpu_s[-1], due_gpu_s[-1]
-    members: dict[str, list[int]] = {}
-    for at, (account, _) in enumerate(users):
-        for above in accounts_above(tree, account):
-            members.setdefault(above, []).append(at)
 
     def row(each: Association, inside: Sequence[int]) -> AccountMeasures:
         total = {name: float(column[inside].sum()) for name, column in columns.items()}
@@ -169,7 +165,7 @@ def account_use(log: RunLog, tree: ShareTree | None = None) -> AccountUse:
             avg_slowdown=total["slowdown"] / known if known else None,
         )
 
-    inside_of = {(name, ""): inside for name, inside in members.items()}
+    inside_of = accounts_of(tree, users)
     accounts = _largest_first(row(*item) for item in inside_of.items())
     inside_of |= {user: [at] for at, user in enumerate(users)}
     each_user = _largest_first(row(user, inside_of[user]) for user in users)
@@ -187,13 +183,23 @@ def _largest_first(rows: Iterable[AccountMeasures]) -> tuple[AccountMeasures, ..
     return tuple(sorted(rows, key=lambda one: (-one.had_gpu_s, one.account, one.user)))
 
 
-def accounts_above(tree: ShareTree, account: str) -> list[str]:
-    """An account and all that it is in, those that do not compete included; not the root."""
-    above = []
-    while account != ROOT:
-        above.append(account)
-        account = tree.parents.get(account, ROOT)
-    return above
+def accounts_of(tree: ShareTree, users: Sequence[Association]) -> dict[Association, list[int]]:
+    """Return the places of the users in each account, those that do not compete included."""
+    inside: dict[Association, list[int]] = {}
+    for at, (account, _) in enumerate(users):
+        while account != ROOT:
+            inside.setdefault((account, ""), []).append(at)
+            account = tree.parents.get(account, ROOT)
+    return inside
+
+
+def repeated(rows: Floats) -> Floats:
+    """A column for each repetition of rows that end in since_s, freed_s, times and every_s."""
+    times = rows[:, -2].astype(np.int64)
+    nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+    each = np.repeat(rows, times, axis=0)
+    each[:, -4:-2] += (nth * each[:, -1])[:, None]
+    return each.T
 
 
 def _columns(records: Sequence[JobRecord], user_of: Ints, users: int) -> dict[str, Floats]:
@@ -301,3 +307,85 @@ def _changes(log: RunLog) -> tuple[Floats, Ints, Ints, Ints]:
     changes = np.flatnonzero((more_wanted != 0) | (more_held != 0))
     order = changes[np.argsort(at_s[changes], kind="stable")]
     return at_s[order], of_job[order], more_wanted[order], more_held[order]
+
+
+# Now ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AccountNow:
+    """An account with all that is in it, or a user of one.
+
+    Attributes:
+        account: its name, "" where none is known.
+        user: "" for the account itself.
+        shares: among its siblings; None for what counts as its account.
+        used: its part in what it and its siblings have used of late; None where nobody counts it.
+        held_gpus: what its jobs hold.
+        due_gpus: what is due to it of all that is held, by shares and by what it asks for.
+        running: how many of its jobs hold GPUs.
+        waiting: how many do not.
+    """
+
+    account: str
+    user: str
+    shares: int | None
+    used: float | None
+    held_gpus: int
+    due_gpus: float
+    running: int
+    waiting: int
+
+
+def accounts_now(snapshot: Snapshot) -> tuple[AccountNow, ...]:
+    """Return all accounts that have jobs, or hold one that has, then all users; most GPUs first.
+
+    A job that is kept back by something else than want of GPUs asks for none.
+    """
+    views = snapshot.by_submission()
+    users = sorted({association_of(view.job) for view in views})
+    site = snapshot.site
+    tree = (ShareTree() if site is None or site.tree is None else site.tree).with_users(users)
+    used = {} if site is None or site.tree is None else effective_usage(tree, site.used)
+    columns = {user: at for at, user in enumerate(users)}
+    user_of = np.array([columns[association_of(view.job)] for view in views], np.int64)
+    held = np.array([0 if (has := view.holds) is None else has.gpus for view in views], np.int64)
+    counts = (view.job.requirements.counts[-1] for view in views)
+    asked = np.array([0 if v.blocked else n for v, n in zip(views, counts, strict=True)], np.int64)
+    held_gpus = _summed(user_of, held, users)
+    due_gpus = _due(tree, users, held_gpus, _summed(user_of, np.maximum(held, asked), users))
+    running = _summed(user_of, (held > 0).astype(np.int64), users)
+    waiting = _summed(user_of, (held == 0).astype(np.int64), users)
+
+    def row(each: Association, inside: Sequence[int]) -> AccountNow:
+        return AccountNow(
+            *each,
+            shares=tree.shares.get(each, 1),
+            used=used.get(each),
+            held_gpus=int(held_gpus[inside].sum()),
+            due_gpus=float(due_gpus[inside].sum()),
+            running=int(running[inside].sum()),
+            waiting=int(waiting[inside].sum()),
+        )
+
+    inside_of = accounts_of(tree, users) | {user: [at] for at, user in enumerate(users)}
+    rows = [row(*each) for each in inside_of.items()]
+    return tuple(sorted(rows, key=lambda one: (one.user != "", -one.held_gpus, one.account)))
+
+
+def _summed(user_of: Ints, values: Ints, users: Sequence[Association]) -> Ints:
+    return np.bincount(user_of, values, len(users)).astype(np.int64)
+
+
+def _due(
+    tree: ShareTree, users: Sequence[Association], held: Ints, wanted: Ints
+) -> NDArray[np.float64]:
+    """Return (U,) the GPUs due to each user: those of a second in which nothing changes."""
+    first, parent, shares, leaf = numbered(tree, users)
+    had_gpu_s, due_gpu_s = np.zeros((2, 1, len(parent)))
+    now, then = np.zeros(len(users)), np.ones(1)
+    # The compiled function takes longer to load, and more memory, than this ever saves.
+    integrate = integrate_due.py_func
+    integrate(now, leaf, wanted, held, first, parent, shares, then, had_gpu_s, due_gpu_s)
+    due: NDArray[np.float64] = due_gpu_s[0, leaf]
+    return due

@@ -15,9 +15,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.measures.accounts import AccountUse, account_use
+from hetsched_core.measures.accounts import AccountUse, account_use, repeated
 from hetsched_core.measures.fairness import RunTimes, finish_time_fairness, latency_ratio
-from hetsched_core.measures.runs import repeated
 from hetsched_core.records.runlog import JobRecord, NodeRecord, RunLog
 from hetsched_core.types import EndState, NodeCondition, Purpose, Speeds
 

@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hetsched_core.report.history import History, LoggedHistory
-from hetsched_core.report.svg import WIDTH_IN
+from hetsched_core.report.svg import INK, WIDTH_IN
 from hetsched_core.report.units import DAY, HOUR, MINUTE, Unit, duration_unit
 from hetsched_core.types import Cluster
 
@@ -21,6 +23,9 @@ Floats = NDArray[np.float64]
 
 BINS = 300
 """Into so many equal bins the time of a report is divided, whatever the number of jobs."""
+
+SHADES = tuple((0.15, 0.45, 0.75, level / 15) for level in range(16))
+"""One blue on whatever the page's colour is, in as many steps as an eye can tell apart."""
 
 _FIRST_REAL_S = datetime(1990, 1, 1, tzinfo=UTC).timestamp()
 
@@ -99,6 +104,52 @@ def margins(figure: Figure, top_in: float, bottom_in: float, between: float = 0.
         top=1.0 - top_in / height,
         hspace=between,
     )
+
+
+def panels(
+    figure: Figure, clock: ReportClock, names: Sequence[str], between: float, *, one_scale: bool
+) -> Sequence[Axes]:
+    """Give a figure panels of these names, from the top, above one time axis."""
+    grid = figure.subplots(len(names), 1, sharex=True, sharey=one_scale, squeeze=False)
+    columns: Sequence[Axes] = list(grid[:, 0])
+    margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=between)
+    for axes, name in zip(columns, names, strict=True):
+        axes.set_title(name, loc="left", fontsize=8, pad=2)
+    time_axis(columns[-1], clock)
+    return columns
+
+
+def count_axis(axes: Axes, unit: str, most: float) -> None:
+    """Make the vertical axis one of counts, from 0 to a little above the most."""
+    axes.set_ylim(0, 1.06 * most)
+    axes.set_ylabel(unit)
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+
+
+def shade_rows(
+    axes: Axes,
+    clock: ReportClock,
+    rows: Floats,
+    starts: Sequence[int],
+    colours: Colormap,
+    most: int,
+) -> None:
+    """Draw rows of values from 0 to `most` as shades over time; a line where each type starts."""
+    axes.grid(visible=False)
+    left, right = axis_times(clock, np.array([clock.begin_s, clock.end_s]))
+    axes.imshow(
+        rows,
+        cmap=colours,
+        vmin=0.0,
+        vmax=most,
+        aspect="auto",
+        interpolation="none",
+        extent=(left, right, len(rows), 0),
+    )
+    for start in starts[1:]:
+        axes.axhline(start, color=INK, linewidth=0.6)
+    time_axis(axes, clock)
 
 
 def name_nodes(axes: Axes, cluster: Cluster, ends: Ints) -> None:

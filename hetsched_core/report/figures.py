@@ -15,20 +15,22 @@ from numpy.typing import NDArray
 
 from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.report.clock import (
+    SHADES,
     TIME_AXIS_IN,
     ReportClock,
     axis_times,
+    count_axis,
     height_in,
-    margins,
     name_nodes,
     name_rows,
+    panels,
+    shade_rows,
     time_axis,
     wide_axes,
 )
 from hetsched_core.report.history import History, LoggedHistory, Pieces, Spans
 from hetsched_core.report.svg import (
     GRID,
-    INK,
     LOGGED_COLOUR,
     MUTED,
     SIZE_COLOURS,
@@ -157,8 +159,7 @@ _DURATION_TICKS = {
     31_536_000.0: "365 d",
 }
 
-_SHADE = ListedColormap([(0.15, 0.45, 0.75, level / 15) for level in range(16)])
-"""One blue on whatever the page's colour is, in as many steps as an eye can tell apart."""
+_SHADE = ListedColormap(SHADES)
 
 
 def jct_distribution(histories: Sequence[History]) -> str:
@@ -230,11 +231,10 @@ def use_over_time(
         np.array([[use.had_gpu_s[each], use.due_gpu_s[each]] for each in names]) / GPU_HOUR.size
         for use in (history.use for history in histories)
     ]
-    panels = _alike((history.policy for history in histories), curves)
-    with drawing(TIME_AXIS_IN + 0.06 + 1.3 * len(panels)) as (figure, svg):
-        columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.2)
-        for axes, (at, policies) in zip(columns, panels, strict=True):
+    alike = _alike((history.policy for history in histories), curves)
+    with drawing(TIME_AXIS_IN + 0.06 + 1.3 * len(alike)) as (figure, svg):
+        below = panels(figure, clock, [policies for _, policies in alike], 0.2, one_scale=True)
+        for axes, (at, _) in zip(below, alike, strict=True):
             x = axis_times(clock, histories[at].use.at_s)
             for colour, (had, due) in enumerate(curves[at]):
                 axes.plot(x, had, color=policy_colour(colour), linewidth=1.2)
@@ -245,8 +245,6 @@ def use_over_time(
             axes.set_ylabel(GPU_HOUR.name)
             axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:,.10g}"))
-            axes.set_title(policies, loc="left", fontsize=8, pad=2)
-        time_axis(columns[-1], clock)
         return svg("GPU hours had and due over time")
 
 
@@ -349,15 +347,14 @@ def _over_time(
     """Draw bin means as panels of one scale, the log above; the first policy comes again in all."""
     edges = clock.edges()
     means = [spans.mean_over(edges) for spans in curves.values()]
-    panels = [(means[at], policy_colour(at), names) for at, names in _alike(curves, means)]
+    shown = [(means[at], policy_colour(at), names) for at, names in _alike(curves, means)]
     if logged is not None:
-        panels.insert(0, (logged.mean_over(edges), LOGGED_COLOUR, LOGGED))
-    top = max(1.0, capacity, *(float(mean.max()) for mean, *_ in panels))
+        shown.insert(0, (logged.mean_over(edges), LOGGED_COLOUR, LOGGED))
+    top = max(1.0, capacity, *(float(mean.max()) for mean, *_ in shown))
     x = axis_times(clock, edges)
-    with drawing(TIME_AXIS_IN + 0.06 + 0.76 * len(panels)) as (figure, svg):
-        columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.42)
-        for axes, (mean, colour, names) in zip(columns, panels, strict=True):
+    with drawing(TIME_AXIS_IN + 0.06 + 0.76 * len(shown)) as (figure, svg):
+        below = panels(figure, clock, [names for *_, names in shown], 0.42, one_scale=True)
+        for axes, (mean, colour, _) in zip(below, shown, strict=True):
             axes.stairs(mean, x, fill=True, color=colour, alpha=0.28, linewidth=0)
             axes.stairs(mean, x, color=colour, linewidth=0.9, baseline=None)
             if mean is not means[0]:
@@ -371,12 +368,7 @@ def _over_time(
                 )
             if capacity:
                 axes.axhline(capacity, color=MUTED, linewidth=0.7)
-            axes.set_ylim(0, 1.06 * top)
-            axes.set_ylabel(unit)
-            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-            axes.set_title(names, loc="left", fontsize=8, pad=2)
-        time_axis(columns[-1], clock)
+            count_axis(axes, unit, top)
         return svg(f"{unit} over time")
 
 
@@ -427,21 +419,8 @@ def _shades(drawn: Shades, clock: ReportClock) -> str:
     rows = len(drawn.share)
     with drawing(height_in(rows) + TIME_AXIS_IN + 0.06) as (figure, svg):
         axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)
-        axes.grid(visible=False)
-        left, right = axis_times(clock, np.array([clock.begin_s, clock.end_s]))
-        axes.imshow(
-            drawn.share,
-            cmap=_SHADE,
-            vmin=0.0,
-            vmax=1.0,
-            aspect="auto",
-            interpolation="none",
-            extent=(left, right, rows, 0),
-        )
-        starts = np.array([start for _, start in drawn.types])
-        for start in starts[1:]:
-            axes.axhline(start, color=INK, linewidth=0.6)
-        middles = (starts + np.append(starts[1:], rows)) / 2
+        starts = [start for _, start in drawn.types]
+        shade_rows(axes, clock, drawn.share, starts, _SHADE, 1)
+        middles = (np.array(starts) + np.array([*starts[1:], rows])) / 2
         name_rows(axes, middles, [name for name, _ in drawn.types])
-        time_axis(axes, clock)
         return svg("Nodes over time")

@@ -10,22 +10,25 @@ from datetime import tzinfo
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from hetsched_core.report.clock import (
     BINS,
+    SHADES,
     TIME_AXIS_IN,
     ReportClock,
     axis_times,
-    margins,
+    count_axis,
     name_rows,
+    panels,
+    shade_rows,
     time_axis,
     wide_axes,
 )
 from hetsched_core.report.figures import MAX_ROWS
 from hetsched_core.report.live_state import CLOSED, LEVELS, GpusOverTime, LiveNode, Past
-from hetsched_core.report.svg import INK, LOGGED_COLOUR, MUTED, drawing, policy_colour
+from hetsched_core.report.svg import LOGGED_COLOUR, MUTED, drawing, policy_colour
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,9 +37,7 @@ MAX_PANELS = 10
 """So many GPU types get a panel of their own, those with most GPUs."""
 
 _CLOSED_LEVEL = len(LEVELS)
-_SHADES = ListedColormap(
-    [*((0.15, 0.45, 0.75, level / 15) for level in range(len(LEVELS))), (0.75, 0.2, 0.15, 0.55)]
-)
+_SHADES = ListedColormap([*SHADES, (0.75, 0.2, 0.15, 0.55)])
 """The shades of the report, then that of closed nodes; where nothing is known, nothing is drawn."""
 
 _LEVEL_OF = {character: float(at) for at, character in enumerate(LEVELS)} | {
@@ -92,33 +93,26 @@ def gpus_over_time(past: Past, bins: Bins) -> str:
     """Draw, for each GPU type, the GPUs in use and closed, stacked below what there is."""
     most = sorted(past.gpus.items(), key=lambda one: -max(map(sum, _columns(one[1]))))
     shown = dict(most[:MAX_PANELS])
-    panels = [(kind, use) for kind, use in past.gpus.items() if kind in shown]
-    with drawing(TIME_AXIS_IN + 0.06 + 0.8 * len(panels)) as (figure, svg):
-        columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.42)
-        for axes, (kind, use) in zip(columns, panels, strict=True):
+    with drawing(TIME_AXIS_IN + 0.06 + 0.8 * len(shown)) as (figure, svg):
+        types = {kind: use for kind, use in past.gpus.items() if kind in shown}
+        below = panels(figure, bins.clock, list(types), 0.42, one_scale=False)
+        for axes, use in zip(below, types.values(), strict=True):
             layers = [bins.means(part) for part in (use.held, use.foreign, use.closed)]
             whole = bins.means([sum(each) for each in _columns(use)])
             _stack(axes, bins, layers, whole)
-            _count_axis(axes, "GPUs", float(np.nanmax(whole)))
-            axes.set_title(kind, loc="left", fontsize=8, pad=2)
-        time_axis(columns[-1], bins.clock)
+            count_axis(axes, "GPUs", max(1.0, float(np.nanmax(whole))))
         return svg("GPUs in use over time, by type")
 
 
 def jobs_over_time(past: Past, bins: Bins) -> str:
     """Draw the jobs that wait and those that hold GPUs, each on a scale of its own."""
-    panels = (("waiting", past.waiting, 2), ("running", past.running, 1))
-    with drawing(TIME_AXIS_IN + 0.06 + 0.8 * len(panels)) as (figure, svg):
-        columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.42)
-        for axes, (name, values, colour) in zip(columns, panels, strict=True):
+    with drawing(TIME_AXIS_IN + 0.06 + 0.8 * 2) as (figure, svg):
+        below = panels(figure, bins.clock, ("waiting", "running"), 0.42, one_scale=False)
+        for axes, values, colour in zip(below, (past.waiting, past.running), (2, 1), strict=True):
             means = bins.means(values)
             _area(axes, bins, np.zeros_like(means), means, policy_colour(colour), 0.28)
             _line(axes, bins, means, policy_colour(colour))
-            _count_axis(axes, "jobs", float(np.nanmax(means)))
-            axes.set_title(name, loc="left", fontsize=8, pad=2)
-        time_axis(columns[-1], bins.clock)
+            count_axis(axes, "jobs", max(1.0, float(np.nanmax(means))))
         return svg("Waiting and running jobs over time")
 
 
@@ -165,25 +159,12 @@ def nodes_over_time(past: Past, bins: Bins, nodes: Sequence[LiveNode]) -> tuple[
     height = len(rows) * (0.14 if legible else 0.062)
     with drawing(float(np.clip(height, 0.6, 4.4)) + TIME_AXIS_IN + 0.06) as (figure, svg):
         axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)
-        axes.grid(visible=False)
-        left, right = axis_times(bins.clock, bins.edges[[0, -1]])
-        axes.imshow(
-            np.array(rows),
-            cmap=_SHADES,
-            vmin=0.0,
-            vmax=_CLOSED_LEVEL,
-            aspect="auto",
-            interpolation="none",
-            extent=(left, right, len(rows), 0),
-        )
-        for start in starts[1:]:
-            axes.axhline(start, color=INK, linewidth=0.6)
+        shade_rows(axes, bins.clock, np.array(rows), starts, _SHADES, _CLOSED_LEVEL)
         if legible:
             name_rows(axes, np.arange(len(rows), dtype=np.float64) + 0.5, names)
         else:
             ends = [*starts[1:], len(rows)]
             name_rows(axes, (np.array(starts) + np.array(ends)) / 2, types)
-        time_axis(axes, bins.clock)
         return svg("Share of GPUs in use on each node over time"), each
 
 
@@ -243,10 +224,3 @@ def _area(axes: Axes, bins: Bins, low: Floats, high: Floats, colour: str, alpha:
 def _line(axes: Axes, bins: Bins, values: Floats, colour: str) -> None:
     x = axis_times(bins.clock, bins.edges)
     axes.stairs(values, x, baseline=None, color=colour, linewidth=0.9)
-
-
-def _count_axis(axes: Axes, unit: str, most: float) -> None:
-    axes.set_ylim(0, 1.06 * max(1.0, most))
-    axes.set_ylabel(unit)
-    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))

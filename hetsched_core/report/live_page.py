@@ -9,14 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from markupsafe import Markup
-
 from hetsched_core import __version__
 from hetsched_core.report import live_figures
 from hetsched_core.report.clock import ReportClock
 from hetsched_core.report.live_state import LiveNode, LiveState
-from hetsched_core.report.svg import with_ids
-from hetsched_core.report.templates import environment
+from hetsched_core.report.templates import PageFigure, drawn, environment
 from hetsched_core.report.units import duration, exact
 from hetsched_core.types import ReasonCode
 
@@ -30,41 +27,32 @@ _LONGEST = 60
 _SENTENCES = {code.word: code.sentence for code in ReasonCode}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivePage:
-    """What a page is made from.
+def to_html(state: LiveState | None, trouble: str, zone: tzinfo, refresh_s: int) -> str:
+    """Return the text of the page.
 
-    Attributes:
+    Args:
         state: what the daemon told last; None if it has told nothing.
         trouble: why it tells nothing now; "" if it does.
         zone: in which zone times are shown.
         refresh_s: after how long a browser looks for a newer page; 0 for never.
     """
-
-    state: LiveState | None
-    trouble: str
-    zone: tzinfo
-    refresh_s: int
-
-
-def to_html(page: LivePage) -> str:
-    """Return the text of the page."""
     templates = environment()
-    state = page.state
     templates.filters |= {
         "duration": duration,
         "exact": exact,
-        "moment": ReportClock(0.0, 1.0, page.zone).date,
+        "moment": ReportClock(0.0, 1.0, zone).date,
         "shown": _shown,
         "count": "{:,}".format,
         "sentence": _SENTENCES.get,
     }
     return templates.get_template("live.html").render(
-        page=page,
         state=state,
+        trouble=trouble,
+        zone=zone,
+        refresh_s=refresh_s,
         version=__version__,
         types=() if state is None else tuple(_by_type(state.nodes)),
-        figures=() if state is None else tuple(_figures(state, page.zone)),
+        figures=() if state is None else tuple(_figures(state, zone)),
         drawn_nodes=() if state is None else state.nodes[:MOST_NODES],
     )
 
@@ -85,17 +73,6 @@ class _Type:
         return self.held + self.foreign + self.closed + self.idle
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure: its heading, how to read it, its legend's name or none, and the drawing."""
-
-    key: str
-    heading: str
-    reading: str
-    legend: str
-    drawing: Markup
-
-
 def _by_type(nodes: Sequence[LiveNode]) -> Iterator[_Type]:
     for kind in dict.fromkeys(node.gpu_type for node in nodes):
         of_type = [node for node in nodes if node.gpu_type == kind]
@@ -108,48 +85,42 @@ def _by_type(nodes: Sequence[LiveNode]) -> Iterator[_Type]:
         )
 
 
-def _figures(state: LiveState, zone: tzinfo) -> Iterator[_Figure]:
+def _figures(state: LiveState, zone: tzinfo) -> Iterator[PageFigure]:
     past = state.past
     if len(past.at_s) < 2:
         return
     bins = live_figures.bins_of(past, zone)
     width = exact(float(bins.edges[1] - bins.edges[0]))
     each = f" Each step is the mean over {width}." if width != exact(past.step_s) else ""
-    yield _Figure(
+    yield PageFigure(
         "gpus",
         "GPUs in use",
         f"The line is what there is of a type; what is empty below it is idle.{each}",
-        "uses",
-        _svg("gpus", live_figures.gpus_over_time(past, bins)),
+        (drawn("gpus", live_figures.gpus_over_time(past, bins)),),
+        legend="uses",
     )
-    yield _Figure(
+    yield PageFigure(
         "jobs",
         "Jobs",
         "Managed jobs that wait and that run, each on a scale of its own.",
-        "",
-        _svg("jobs", live_figures.jobs_over_time(past, bins)),
+        (drawn("jobs", live_figures.jobs_over_time(past, bins)),),
     )
-    if drawn := live_figures.plan_time_over_time(past, bins):
-        yield _Figure(
+    if plans := live_figures.plan_time_over_time(past, bins):
+        yield PageFigure(
             "plans",
             "Plan time",
             f"How long the policy took for a plan: the slowest in {width}, on a logarithmic axis.",
-            "",
-            _svg("plans", drawn),
+            (drawn("plans", plans),),
         )
-    drawn, nodes_each = live_figures.nodes_over_time(past, bins, state.nodes)
+    nodes, nodes_each = live_figures.nodes_over_time(past, bins, state.nodes)
     rows = "node" if nodes_each == 1 else f"{nodes_each} nodes of one type"
-    yield _Figure(
+    yield PageFigure(
         "nodes",
         "Nodes over time",
         f"One row for each {rows}: the stronger the shade, the more of its GPUs are in use.",
-        "shades",
-        _svg("nodes", drawn),
+        (drawn("nodes", nodes),),
+        legend="shades",
     )
-
-
-def _svg(prefix: str, svg: str) -> Markup:
-    return Markup(with_ids(svg, prefix))
 
 
 def _shown(text: str) -> str:

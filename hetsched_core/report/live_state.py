@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hetsched_core.measures.accounts_now import AccountNow
+from hetsched_core.measures.accounts import AccountNow
 
 LEVELS = "0123456789abcdef"
 """Shares of a node's GPUs in use, in fifteenths, as one character each."""

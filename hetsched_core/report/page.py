@@ -24,21 +24,18 @@ from hetsched_core.report import figures
 from hetsched_core.report.clock import BINS, ReportClock
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.figures import Shades
-from hetsched_core.report.findings import Caution, against_log, cautions, findings
-from hetsched_core.report.gains import SIZES, Gains, gains, size_classes, together
+from hetsched_core.report.findings import against_log, cautions, findings
+from hetsched_core.report.gains import SIZES, gains, size_classes, together
 from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.result import Result
 from hetsched_core.report.rows import (
-    AccountGroup,
-    CloseRow,
-    Row,
     account_groups,
     account_name,
     close_rows,
     rows,
 )
-from hetsched_core.report.svg import POLICY_COLOURS, with_ids
-from hetsched_core.report.templates import environment
+from hetsched_core.report.svg import POLICY_COLOURS
+from hetsched_core.report.templates import PageFigure, drawn, environment
 from hetsched_core.report.units import SPACE, change, duration, durations, exact
 from hetsched_core.types import Knowledge
 from hetsched_core.values.settings import settings_declared
@@ -130,24 +127,6 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure: its heading, how to read it, its drawings (each under a name, or none).
-
-    `legend` says which one it has: "policies", "sizes", "shades", "names" (a colour for each of
-    `names`) or none; `with_log` adds the log.
-    """
-
-    key: str
-    heading: str
-    reading: str
-    drawings: tuple[tuple[str, Markup], ...]
-    note: str = ""
-    legend: str = ""
-    with_log: bool = False
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Policy:
     """What a reader must know of a policy, and the parameters it ran with."""
 
@@ -158,32 +137,8 @@ class _Policy:
     parameters: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+def _page(report: Report) -> dict[str, object]:
     """Everything that the template shows."""
-
-    version: str
-    report: Report
-    period: str
-    seeds: tuple[int, ...]
-    confidence: str
-    unmoved: tuple[str, ...]
-    rows: tuple[Row, ...]
-    findings: tuple[str, ...]
-    against_log: tuple[str, ...]
-    closeness: tuple[CloseRow, ...]
-    cautions: tuple[Caution, ...]
-    lines: tuple[_Line, ...]
-    sizes: tuple[str, ...]
-    figures: tuple[_Figure, ...]
-    gains: tuple[Gains, ...]
-    accounts: Mapping[str, tuple[AccountGroup, ...]]
-    policies: tuple[_Policy, ...]
-    costs: tuple[tuple[str, str], ...]
-    speeds: tuple[str, ...]
-
-
-def _page(report: Report) -> _Page:
     result, histories = report.result, report.histories
     logged = report.logged if result.closeness else None
     clock = ReportClock.of([*histories, logged] if logged else histories, report.zone)
@@ -191,21 +146,21 @@ def _page(report: Report) -> _Page:
     known = tuple(one for one in gained if one is not None)
     settings = result.input.settings
     compared = rows(result.by_seed, result.logged)
-    return _Page(
-        version=__version__,
-        report=report,
-        period=_period(histories[0], clock),
-        seeds=(int(str(settings.get("seed", 0))), *result.other_seeds),
-        confidence=f"{100 * CONFIDENCE:.0f}{SPACE}%",
-        unmoved=_unmoved(result, [row.key for row in compared]),
-        rows=compared,
-        findings=findings(result.by_seed, histories, known),
-        against_log=(
+    return {
+        "version": __version__,
+        "report": report,
+        "period": _period(histories[0], clock),
+        "seeds": (int(str(settings.get("seed", 0))), *result.other_seeds),
+        "confidence": f"{100 * CONFIDENCE:.0f}{SPACE}%",
+        "unmoved": _unmoved(result, [row.key for row in compared]),
+        "rows": compared,
+        "findings": findings(result.by_seed, histories, known),
+        "against_log": (
             against_log(result.closeness, logged, histories[0].cluster.gpus) if logged else ()
         ),
-        closeness=close_rows(result.closeness),
-        cautions=cautions(result.by_seed, histories[0], settings, result.input.assumptions),
-        lines=tuple(
+        "closeness": close_rows(result.closeness),
+        "cautions": cautions(result.by_seed, histories[0], settings, result.input.assumptions),
+        "lines": tuple(
             _Line(
                 history.policy,
                 at % POLICY_COLOURS,
@@ -213,17 +168,17 @@ def _page(report: Report) -> _Page:
             )
             for at, history in enumerate(histories)
         ),
-        sizes=tuple(label for _, label in SIZES),
-        figures=_figures(histories, clock, logged),
-        gains=together(known),
-        accounts=account_groups(result.accounts),
-        policies=tuple(
+        "sizes": tuple(label for _, label in SIZES),
+        "figures": _figures(histories, clock, logged),
+        "gains": together(known),
+        "accounts": account_groups(result.accounts),
+        "policies": tuple(
             _policy(name, info, result.input.parameters.get(name, {}))
             for name, info in report.policies.items()
         ),
-        costs=_costs(settings),
-        speeds=tuple(_speeds(settings)),
-    )
+        "costs": _costs(settings),
+        "speeds": tuple(_speeds(settings)),
+    }
 
 
 def _dashes(pattern: Sequence[float]) -> str:
@@ -288,7 +243,7 @@ def _speeds(settings: Mapping[str, object]) -> Iterator[str]:
 
 def _figures(
     histories: Sequence[History], clock: ReportClock, logged: LoggedHistory | None
-) -> tuple[_Figure, ...]:
+) -> tuple[PageFigure, ...]:
     jobs = len(histories[0].jobs.ids)
     sampled = (
         f"Each line goes through {figures.MAX_POINTS} of up to {jobs:,} jobs, evenly spaced by "
@@ -305,51 +260,53 @@ def _figures(
     waits = any(ratio > figures.RATIO_FLOOR for ratio in ratios)
     return (
         *(() if logged is None else (_waits(histories, logged, sampled),)),
-        _Figure(
+        PageFigure(
             "jct",
             "How long jobs take",
             "The height of a line is the share of completed jobs that took no longer than the time "
             "below: further left and higher is better.",
-            _one("jct", figures.jct_distribution(histories)),
+            (drawn("jct", figures.jct_distribution(histories)),),
             sampled,
             "policies",
         ),
-        _Figure(
+        PageFigure(
             "latency-ratio",
             "How long jobs wait for their size",
             "The same for the latency ratio, wait / expected run time: at 1, a job waited for as "
             "long as it needs to run; higher is better.",
-            _one("latency-ratio", figures.latency_ratio_distribution(histories)) if waits else (),
+            (drawn("latency-ratio", figures.latency_ratio_distribution(histories)),)
+            if waits
+            else (),
             f"A line begins at the share of jobs with a ratio of {figures.RATIO_FLOOR} or less, "
             f"which hardly waited. {sampled}"
             if waits
             else "No completed job waits for a hundredth of its run time: nothing to draw.",
             "policies",
         ),
-        _Figure(
+        PageFigure(
             "gpus",
             "GPUs in use",
             "GPUs held by jobs, out of the cluster’s, which is the line across; room below it "
             "while jobs wait was left unused.",
-            _one("gpus", figures.gpus_over_time(histories, clock, logged)),
+            (drawn("gpus", figures.gpus_over_time(histories, clock, logged)),),
             f"{step} {_OF_THE_LOG}" if logged else step,
         ),
-        _Figure(
+        PageFigure(
             "throughput",
             "Cluster throughput",
             "Work done at each time, in GPUs of average speed: on a GPU that is twice as fast for "
             "it as the average one, a job counts twice.",
-            _one("work", figures.work_over_time(histories, clock)),
+            (drawn("work", figures.work_over_time(histories, clock)),),
             "The average GPU takes the mean of the times that the job would take on each GPU it "
             "can use; slow GPUs make that long, so that the total can exceed the number of GPUs. "
             f"{step} A run counts with its mean speed, restart included; jobs of unknown speed are "
             "left out.",
         ),
-        _Figure(
+        PageFigure(
             "queue",
             "Queue length",
             "Jobs that were ready to run and held no GPU: lower is better.",
-            _one("queue", figures.queue_over_time(histories, clock, logged)),
+            (drawn("queue", figures.queue_over_time(histories, clock, logged)),),
             f"{step} {_OF_THE_LOG}" if logged else step,
         ),
         *_use(histories, clock),
@@ -360,20 +317,20 @@ def _figures(
 _OF_THE_LOG = "“logged” is what the log says of the same jobs; what else the site ran is not in it."
 
 
-def _waits(histories: Sequence[History], logged: LoggedHistory, sampled: str) -> _Figure:
-    return _Figure(
+def _waits(histories: Sequence[History], logged: LoggedHistory, sampled: str) -> PageFigure:
+    return PageFigure(
         "waits",
         "Waits in the log and in the replays",
         "The share of jobs that started no later than so long after they could have: where a "
         "replay’s line lies above that of the log, jobs start sooner than they did.",
-        _one("waits", figures.wait_distribution(histories, logged)),
+        (drawn("waits", figures.wait_distribution(histories, logged)),),
         sampled,
         "policies",
         with_log=True,
     )
 
 
-def _use(histories: Sequence[History], clock: ReportClock) -> tuple[_Figure, ...]:
+def _use(histories: Sequence[History], clock: ReportClock) -> tuple[PageFigure, ...]:
     """GPU hours had and due; nothing where nobody shares with anybody."""
     those = rivals(histories[0].use.rows)
     if len(those) < 2:
@@ -385,12 +342,12 @@ def _use(histories: Sequence[History], clock: ReportClock) -> tuple[_Figure, ...
         notes.append("Policies that do the same share a panel.")
     if len(those) > len(shown):
         notes.append(f"Drawn are the {len(shown)} of {len(those):,} {kind} that had most.")
-    figure = _Figure(
+    figure = PageFigure(
         "use",
         "GPU hours had and due",
         f"What the {kind} have had until each time, and dashed what was due to them by their "
         "shares: a line above the dashed one of its colour has had more than its due.",
-        _one("use", figures.use_over_time(histories, clock, shown)),
+        (drawn("use", figures.use_over_time(histories, clock, shown)),),
         " ".join(notes),
         "names",
         names=tuple(account_name(one.account, one.user) for one in shown),
@@ -400,13 +357,11 @@ def _use(histories: Sequence[History], clock: ReportClock) -> tuple[_Figure, ...
 
 def _nodes(
     drawings: Mapping[str, str], shades: Shades | None, first: str, clock: ReportClock
-) -> _Figure:
-    named = tuple(
-        (names, Markup(with_ids(svg, f"n{at}"))) for at, (names, svg) in enumerate(drawings.items())
-    )
+) -> PageFigure:
+    named = tuple(drawn(f"n{at}", svg, names) for at, (names, svg) in enumerate(drawings.items()))
     heading = "What ran where"
     if shades is None:
-        return _Figure(
+        return PageFigure(
             "nodes",
             heading,
             "A bar is a job on GPUs of a node, one row for each GPU, shaded by the job’s size; "
@@ -417,7 +372,7 @@ def _nodes(
             "sizes",
         )
     rows_are = "node" if shades.nodes_each == 1 else f"{shades.nodes_each} nodes of one type"
-    return _Figure(
+    return PageFigure(
         "nodes",
         heading,
         f"One row for each {rows_are}: the stronger the shade, the more GPUs are held.",
@@ -426,7 +381,3 @@ def _nodes(
         f"{duration(clock.bin_s)}, 1/{BINS} of the time shown.",
         "shades",
     )
-
-
-def _one(prefix: str, svg: str) -> tuple[tuple[str, Markup], ...]:
-    return (("", Markup(with_ids(svg, prefix))),)

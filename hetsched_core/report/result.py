@@ -153,17 +153,13 @@ def _result(value: object) -> Result:
     if whole.get("schema") != SCHEMA:
         raise InputError(f"schema is {whole.get('schema')!r:.40}; this version reads {SCHEMA}")
     seeds = _object(whole.get("other_seeds", {}), "other_seeds")
+    logged = whole.get("logged")
     return Result(
         _input(_object(whole.get("input"), "input")),
-        _policies(whole.get("policies"), "policies"),
-        {_seed(seed): _policies(one, f"other_seeds.{seed}") for seed, one in seeds.items()},
-        None
-        if whole.get("logged") is None
-        else _known(LoggedMeasures, _object(whole["logged"], "logged"), "logged"),
-        {
-            policy: _known(Closeness, _object(one, f"closeness.{policy}"), f"closeness.{policy}")
-            for policy, one in _object(whole.get("closeness", {}), "closeness").items()
-        },
+        _each(Measures, whole.get("policies"), "policies"),
+        {_seed(seed): _each(Measures, one, f"other_seeds.{seed}") for seed, one in seeds.items()},
+        None if logged is None else _known(LoggedMeasures, logged, "logged"),
+        _each(Closeness, whole.get("closeness", {}), "closeness"),
         {
             policy: _accounts(rows, f"accounts.{policy}")
             for policy, rows in _object(whole.get("accounts", {}), "accounts").items()
@@ -177,19 +173,15 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _policies(value: object, key: str) -> dict[str, Measures]:
-    policies = _object(value, key)
-    return {
-        name: _measures(_object(one, f"{key}.{name}"), f"{key}.{name}")
-        for name, one in policies.items()
-    }
+def _each(type_: type[_Type], value: object, key: str) -> dict[str, _Type]:
+    each = _object(value, key)
+    return {name: _known(type_, one, f"{key}.{name}") for name, one in each.items()}
 
 
 def _accounts(value: object, key: str) -> tuple[AccountMeasures, ...]:
     if not isinstance(value, list):
         raise InputError(f"{key}: {value!r:.40} is no JSON list [...]")
-    named = ((f"{key}[{at}]", row) for at, row in enumerate(value))
-    return tuple(_known(AccountMeasures, _object(row, name), name) for name, row in named)
+    return tuple(_known(AccountMeasures, row, f"{key}[{at}]") for at, row in enumerate(value))
 
 
 def _input(given: dict[str, Any]) -> ResultInput:
@@ -215,14 +207,11 @@ def _input(given: dict[str, Any]) -> ResultInput:
     )
 
 
-def _measures(given: dict[str, Any], key: str) -> Measures:
+def _known(type_: type[_Type], value: object, key: str) -> _Type:
+    given = _without_later_keys(type_, _object(value, key))
     if isinstance(plan_s := given.get("plan_s"), dict):
-        given = {**given, "plan_s": _without_later_keys(PlanTimes, plan_s)}
-    return _known(Measures, given, key)
-
-
-def _known(type_: type[_Type], given: dict[str, Any], key: str) -> _Type:
-    known: _Type = structure(_without_later_keys(type_, given), type_, key)
+        given["plan_s"] = _without_later_keys(PlanTimes, plan_s)
+    known: _Type = structure(given, type_, key)
     return known
 
 

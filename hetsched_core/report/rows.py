@@ -172,37 +172,28 @@ def _change(shown: Measure, first: Sequence[_Value], other: Sequence[_Value]) ->
     return relative_change(first, other)
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRow:
-    """How close the replay of one policy comes to the log, as shown."""
-
-    policy: str
-    p50_error: str
-    p90_error: str
-    close: str
-    waited_close: str
-    logged_wait: str
-    wait: str
-    rank_correlation: str
+Texts = tuple[str, ...]
+"""A row of a table as shown, cell by cell."""
 
 
-def close_rows(policies: Mapping[str, Closeness]) -> tuple[CloseRow, ...]:
-    """Return the rows that say how close each policy comes to the log."""
-    return tuple(_close_row(policy, found) for policy, found in policies.items())
+def close_rows(policies: Mapping[str, Closeness]) -> tuple[Texts, ...]:
+    """Return the rows that say how close each policy comes to the log.
 
-
-def _close_row(policy: str, found: Closeness) -> CloseRow:
-    logged_wait, wait = durations(found.avg_logged_wait_s, found.avg_wait_s)
-    coefficient = found.wait_rank_correlation
-    return CloseRow(
-        policy,
-        duration(found.p50_error_s),
-        duration(found.p90_error_s),
-        f"{100.0 * found.close_share:.0f}{SPACE}%",
-        f"{found.waited_close:,} of {found.waited:,}",
-        logged_wait,
-        wait,
-        ABSENT if coefficient is None else f"{coefficient:.2f}",
+    Policy, median and 90th percentile of the error, close ones of all and of those that wait, wait
+    in the log and here, rank correlation.
+    """
+    return tuple(
+        (
+            policy,
+            duration(found.p50_error_s),
+            duration(found.p90_error_s),
+            f"{100.0 * found.close_share:.0f}{SPACE}%",
+            f"{found.waited_close:,} of {found.waited:,}",
+            *durations(found.avg_logged_wait_s, found.avg_wait_s),
+            ABSENT if coefficient is None else f"{coefficient:.2f}",
+        )
+        for policy, found in policies.items()
+        for coefficient in (found.wait_rank_correlation,)
     )
 
 
@@ -211,24 +202,14 @@ MOST_ACCOUNTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class AccountRow:
-    """What an account or a user had and was due under one policy, as shown."""
-
-    name: str
-    shares: str
-    jobs: str
-    had: str
-    due: str
-    wait: str
-    slowdown: str
-
-
-@dataclass(frozen=True, slots=True)
 class AccountGroup:
-    """The accounts, or the users, that had most under the first policy, and how many more are."""
+    """The accounts, or the users, that had most under the first policy, and how many more are.
+
+    A row has name, shares, jobs, GPU hours had and due, wait and slowdown under one policy.
+    """
 
     title: str
-    rows: tuple[AccountRow, ...]
+    rows: tuple[Texts, ...]
     more: int
 
 
@@ -269,7 +250,7 @@ def account_groups(
 
 def _account_rows(
     measured: Sequence[AccountMeasures], names: Sequence[Association]
-) -> tuple[AccountRow, ...]:
+) -> tuple[Texts, ...]:
     by_name = {(one.account, one.user): one for one in measured}
     shown = [by_name[name] for name in names]
     hours = decimals(one.had_gpu_s / GPU_HOUR.size for one in shown)
@@ -277,7 +258,7 @@ def _account_rows(
     waits = [None if one.avg_wait_s is None else one.avg_wait_s / unit.size for one in shown]
     slowdowns = [one.avg_slowdown for one in shown]
     return tuple(
-        AccountRow(
+        (
             account_name(one.account, one.user),
             ABSENT if one.shares is None else number(one.shares, 0),
             number(one.jobs, 0),

@@ -1,8 +1,36 @@
-"""The templates of pages, in which all text is escaped unless it says that it is none."""
+"""What both pages are made with: templates, in which all text is escaped, and their figures."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from hetsched_core.report.svg import with_ids
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigure:
+    """A figure: its heading, how to read it, its drawings, each with a name or "".
+
+    `legend` says which one it has: "policies", "sizes", "names" (a colour for each of `names`),
+    "uses" or "shades"; "" for none. `with_log` adds the log.
+    """
+
+    key: str
+    heading: str
+    reading: str
+    drawings: tuple[tuple[str, Markup], ...]
+    note: str = ""
+    legend: str = ""
+    with_log: bool = False
+    names: tuple[str, ...] = ()
+
+
+def drawn(prefix: str, svg: str, name: str = "") -> tuple[str, Markup]:
+    """Return a drawing, with its name, whose ids begin with a prefix of its own."""
+    return name, Markup(with_ids(svg, prefix))
 
 
 def environment() -> Environment:

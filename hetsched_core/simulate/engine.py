@@ -20,9 +20,8 @@ from hetsched_core.policy import (
     Stop,
     StopCause,
     diff,
-    settings_of,
 )
-from hetsched_core.records.runlog import RunEnd, RunLog, RunLogHeader
+from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate.events import (
     Arrives,
     Cancelled,
@@ -119,20 +118,16 @@ def simulate(
             f"is more than {MAX_ROUNDS} rounds of {settings.round_s:g} s: mend the times or take "
             "longer rounds"
         )
-    header = RunLogHeader(
-        policy=policy.info.name,
-        parameters=settings_of(policy),
-        cluster=cluster,
+    world = World(
+        policy,
+        cluster,
+        truth,
+        settings,
+        estimates or KnownSpeeds(truth),
         origin_s=first_s,
-        round_s=settings.round_s,
-        restart_cost_s=settings.restart_cost_s,
-        grace_s=settings.grace_s,
-        checkpoint_s=settings.checkpoint_s,
-        decision_s=settings.decision_s,
-        seed=settings.seed,
         assumptions=assumptions,
+        ended=ended,
     )
-    world = World(cluster, truth, settings, estimates or KnownSpeeds(truth), header, ended)
     simulation = Simulation(world, jobs, policy, stopwatch)
     for incident in incidents:
         if isinstance(incident, JobCrashed):
@@ -173,7 +168,6 @@ class Simulation:
         """Begin with an idle world; `jobs` are those to come, by id."""
         self._world = world
         self._planner = Planner(policy, stopwatch)
-        world.gangs = policy.info.model is ExecutionModel.GANG
         self._stopwatch = stopwatch
         self._future = dict(jobs)
         tasks = policy.info.model is ExecutionModel.TASKS

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy
-from hetsched_core.records.runlog import RunEnd, RunLogHeader
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate.engine import Simulation
 from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
 from hetsched_core.simulate.heap import EventPriority
@@ -203,22 +203,9 @@ def _world(
     settings: SimulationSettings,
 ) -> World:
     """Return the cluster as the snapshot shows it, with so much work left for each job."""
-    header = RunLogHeader(
-        policy=policy.info.name,
-        parameters={},
-        cluster=snapshot.cluster,
-        origin_s=snapshot.round.start_s - snapshot.round.index * settings.round_s,
-        round_s=settings.round_s,
-        restart_cost_s=settings.restart_cost_s,
-        grace_s=settings.grace_s,
-        checkpoint_s=settings.checkpoint_s,
-        decision_s=0.0,
-        seed=settings.seed,
-    )
+    origin_s = snapshot.round.start_s - snapshot.round.index * settings.round_s
     estimates = KnownSpeeds(snapshot.speeds)
-    world = World(
-        snapshot.cluster, snapshot.speeds, settings, estimates, header, ended=lambda _: None
-    )
+    world = World(policy, snapshot.cluster, snapshot.speeds, settings, estimates, origin_s=origin_s)
     world.now = snapshot.now
     world.past_run_s = snapshot.past_run_s
     for name, node in snapshot.nodes.items():

@@ -44,18 +44,12 @@ class EventHeap(Generic[E]):
         self._known = sorted((*self._known, *self._heap), reverse=True)
         self._heap = []
 
-    def pop(self) -> E:
-        """Take out the next event."""
-        if self._known and not (self._heap and self._heap[0] < self._known[-1]):
-            return self._known.pop()[3]
-        return heapq.heappop(self._heap)[3]
-
     def due(self, now: float) -> Iterator[E]:
         """Take out the events of an instant in order, with those scheduled for it meanwhile.
 
         Nothing may be sorted meanwhile.
         """
-        # In one place and not by `next_s` and `pop`: this passes every event of a replay.
+        # Every event of a replay passes here.
         heap, known = self._heap, self._known
         while True:
             if known and known[-1][0] == now and not (heap and heap[0] < known[-1]):

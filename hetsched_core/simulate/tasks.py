@@ -25,13 +25,13 @@ from hetsched_core.simulate.events import TasksDue
 from hetsched_core.simulate.heap import EventPriority
 from hetsched_core.simulate.state import Active
 from hetsched_core.simulate.stretch import Stretch, TaskShare
-from hetsched_core.simulate.todo import Task, Todo
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
     SLACK,
     Configuration,
     Placement,
     Purpose,
+    TaskBlock,
     TaskProgress,
     TaskSequence,
     Trigger,
@@ -39,6 +39,84 @@ from hetsched_core.types import (
 
 LEAST_STRETCH = 3
 """Fewer equal rounds are no stretch: finding one costs about as much as a round."""
+
+
+Task = tuple[str, int]
+"""(job, training round)."""
+
+
+@dataclass(slots=True)
+class _Todo:
+    """The blocks of a sequence, and where in them its GPU is.
+
+    Attributes:
+        blocks: what the GPU was given.
+        next: the next task, None at the end.
+    """
+
+    blocks: tuple[TaskBlock, ...] = ()
+    next: Task | None = None
+    _back: list[Task] = field(default_factory=list)
+    _block: int = 0
+    _repetition: int = 0
+    _item: int = 0
+    _task: int = 0
+
+    @classmethod
+    def of(cls, blocks: tuple[TaskBlock, ...]) -> _Todo:
+        """Begin a sequence."""
+        todo = cls(blocks)
+        todo._look()
+        return todo
+
+    def advance(self) -> None:
+        """Take the next task as done with."""
+        if self._back:
+            self._back.pop()
+        elif self.next is not None:
+            self._task += 1
+        self._look()
+
+    def put_back(self, task: Task) -> None:
+        """Have a task be the next one, before all others."""
+        self._back.append(task)
+        self.next = task
+
+    def ahead(self) -> tuple[int, int]:
+        """Return (tasks, times) where a repetition of a block of one item begins, else (0, 0).
+
+        The item's tasks come in a row, and so once for each of the `times` next training rounds.
+        """
+        if self._back or self._task or self._item or self._block >= len(self.blocks):
+            return 0, 0
+        block = self.blocks[self._block]
+        if len(block.items) > 1:
+            return 0, 0
+        return block.items[0].tasks, block.times - self._repetition
+
+    def skip(self, repetitions: int) -> None:
+        """Leave out so many repetitions of a block that is at the begin of one."""
+        self._repetition += repetitions
+        self._look()
+
+    def _look(self) -> None:
+        """Find the next task, past what is empty."""
+        if self._back:
+            self.next = self._back[-1]
+            return
+        while self._block < len(self.blocks):
+            block = self.blocks[self._block]
+            if self._repetition >= block.times:
+                self._block, self._repetition, self._item = self._block + 1, 0, 0
+            elif self._item >= len(block.items):
+                self._repetition, self._item = self._repetition + 1, 0
+            elif self._task >= block.items[self._item].tasks:
+                self._item, self._task = self._item + 1, 0
+            else:
+                item = block.items[self._item]
+                self.next = item.job, item.training_round + self._repetition
+                return
+        self.next = None
 
 
 @dataclass(slots=True)
@@ -52,7 +130,7 @@ class _Station:
     gpu_type: str
     copy: int
     configuration: Configuration
-    todo: Todo = field(default_factory=Todo)
+    todo: _Todo = field(default_factory=_Todo)
     running: Task | None = None
     free_s: float = 0.0
     in_step_s: float = 0.0
@@ -133,14 +211,14 @@ class TaskFloor:
     def assign(self, sequences: tuple[TaskSequence, ...]) -> None:
         """Give every GPU its new sequence; a GPU that is left out gets nothing more to do."""
         for station in self._stations.values():
-            station.todo = Todo()
+            station.todo = _Todo()
         self._last_planned.clear()
         self._awaiting.clear()
         self._crowded.clear()
         self._look_at.clear()
         for sequence in sequences:
             station = self._station(sequence.node, sequence.gpu)
-            station.todo = Todo.of(sequence.blocks)
+            station.todo = _Todo.of(sequence.blocks)
             self._look_at.add(station.copy)
             for block in sequence.blocks:
                 for item in block.items:

@@ -15,6 +15,7 @@ from immutables import Map
 from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.placement import ways_to_fit
 from hetsched_core.placement.ways import shut_out
+from hetsched_core.policy import Policy, settings_of
 from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
@@ -38,6 +39,7 @@ from hetsched_core.site import Ledger
 from hetsched_core.types import (
     Cluster,
     EndState,
+    ExecutionModel,
     Job,
     JobView,
     NodeCondition,
@@ -92,19 +94,36 @@ class World:
 
     def __init__(
         self,
+        policy: Policy,
         cluster: Cluster,
         truth: Speeds,
         settings: SimulationSettings,
         estimates: Estimates,
-        header: RunLogHeader,
-        ended: Callable[[int], None],
+        *,
+        origin_s: float,
+        assumptions: tuple[str, ...] = (),
+        ended: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Start with an idle cluster; `ended` is told the number of ended jobs."""
+        """Start with an idle cluster and rounds from `origin_s`; `ended` is told of ended jobs."""
         self.cluster = cluster
         self.truth = truth
         self.settings = settings
         self.estimates = estimates
-        self.log = RunLog(header)
+        self.log = RunLog(
+            RunLogHeader(
+                policy=policy.info.name,
+                parameters=settings_of(policy),
+                cluster=cluster,
+                origin_s=origin_s,
+                round_s=settings.round_s,
+                restart_cost_s=settings.restart_cost_s,
+                grace_s=settings.grace_s,
+                checkpoint_s=settings.checkpoint_s,
+                decision_s=settings.decision_s,
+                seed=settings.seed,
+                assumptions=assumptions,
+            )
+        )
         self.heap: EventHeap[Event] = EventHeap()
         self.now = -math.inf
         self.active: dict[str, Active] = {}
@@ -123,7 +142,7 @@ class World:
         self.profiled: set[ProfilingRun] = set()
         self.runs_per_job = settings.runs_per_job
         self.windows = settings.windows
-        self.gangs = True
+        self.gangs = policy.info.model is ExecutionModel.GANG
         self._to_begin = list(settings.windows)
         self._looks_s = math.inf
         for window in self.windows:

@@ -29,7 +29,6 @@ from hetsched_core.store.records import (
     Decision,
     Measurement,
     ProfileKey,
-    StoredRun,
 )
 from hetsched_core.store.spool_files import FileReject, SpoolRun
 from hetsched_core.store.store import IN_MEMORY, Store
@@ -69,7 +68,6 @@ __all__ = [
     "StoredJob",
     "StoredLayers",
     "StoredRange",
-    "StoredRun",
     "StoredSpeed",
     "Summary",
     "TheoryColumns",

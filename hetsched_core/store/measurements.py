@@ -9,10 +9,9 @@ pair has doubled, modes are fitted to them anew, so that wherever there are data
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from functools import cache
 from statistics import NormalDist
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.store.database import Columns, Transaction, columns_of, types_of
 from hetsched_core.store.merge import BANDWIDTH, BASIC_TIMES, DATA_TIME, SPEED, replace
-from hetsched_core.store.names import NO_NODE, gpu_type_ids, node_ids, profile_ids
+from hetsched_core.store.names import NO_NODE, ids_of, profile_ids
 from hetsched_core.store.records import (
     BandwidthMeasurement,
     BandwidthTerm,
@@ -30,7 +29,6 @@ from hetsched_core.store.records import (
     Measurement,
 )
 from hetsched_core.throughput.data_time import DataMode, fit_modes
-from hetsched_core.throughput.gpus import GpuSpec
 from hetsched_core.throughput.iteration import Bandwidths
 
 Floats = NDArray[np.float64]
@@ -55,8 +53,6 @@ WHERE basic_times.profile = batch.profile AND basic_times.gpu_type = batch.gpu_t
        OR basic_times.pattern <> batch.pattern)
 """
 
-_RATES = tuple(f.name for f in fields(GpuSpec) if f.name not in ("name", "aliases", "source"))
-
 
 def record_speeds(transaction: Transaction, measurements: Sequence[Measurement]) -> None:
     """Merge measured speeds into the entity layer, and so into the type layer.
@@ -72,8 +68,8 @@ def record_speeds(transaction: Transaction, measurements: Sequence[Measurement])
 def merge_speeds(transaction: Transaction, rows: Sequence[tuple[Measurement, str, float]]) -> None:
     """Merge rows of the table of speeds: (measurement, its node or "", when it was seen last)."""
     profiles = profile_ids(transaction, (m.profile for m, _, _ in rows))
-    types = gpu_type_ids(transaction, (m.gpu_type for m, _, _ in rows))
-    nodes = {"": NO_NODE, **node_ids(transaction, (node for _, node, _ in rows if node))}
+    types = ids_of(transaction, "gpu_type", (m.gpu_type for m, _, _ in rows))
+    nodes = {"": NO_NODE, **ids_of(transaction, "node", (node for _, node, _ in rows if node))}
     cells = [
         (
             profiles[m.profile],
@@ -104,7 +100,7 @@ def record_basic_times(transaction: Transaction, times: Sequence[BasicTimes]) ->
     if not times:
         return
     profiles = profile_ids(transaction, (t.profile for t in times))
-    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    types = ids_of(transaction, "gpu_type", (t.gpu_type for t in times))
     rows = [
         (
             profiles[t.profile],
@@ -134,7 +130,7 @@ def record_data_times(transaction: Transaction, times: Sequence[DataTimes]) -> N
     if not times:
         return
     profiles = profile_ids(transaction, (t.profile for t in times))
-    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    types = ids_of(transaction, "gpu_type", (t.gpu_type for t in times))
     sizes = [len(t.data_s) for t in times]
     profile = np.repeat(np.array([profiles[t.profile] for t in times], dtype=np.int32), sizes)
     gpu_type = np.repeat(np.array([types[t.gpu_type] for t in times], dtype=np.int32), sizes)
@@ -224,7 +220,7 @@ def record_bandwidths(
     transaction: Transaction, measurements: Sequence[BandwidthMeasurement]
 ) -> None:
     """Merge measured bandwidths into what is known of their GPU types."""
-    types = gpu_type_ids(transaction, (m.gpu_type for m in measurements))
+    types = ids_of(transaction, "gpu_type", (m.gpu_type for m in measurements))
     rows = [
         (types[m.gpu_type], m.term.value, m.value.count, m.value.mean, m.value.m2, m.at_s, m.at_s)
         for m in measurements
@@ -245,35 +241,4 @@ def read_bandwidths(transaction: Transaction, gpu_types: Sequence[str]) -> tuple
             means.get((name, BandwidthTerm.NETWORK_RING), 0.0),
         )
         for name in gpu_types
-    )
-
-
-def record_gpu_specs(transaction: Transaction, specs: Sequence[GpuSpec]) -> None:
-    """Keep published rates; those of a type that is there already are replaced."""
-    rows = [
-        (
-            *(getattr(spec, name) for name in _RATES),
-            spec.name,
-            json.dumps(spec.aliases),
-            spec.source,
-        )
-        for spec in {spec.name: spec for spec in specs}.values()
-    ]
-    types = {**dict.fromkeys(_RATES, float), "name": str, "aliases": str, "source": str}
-    replace(transaction, "gpu_spec", columns_of(types, rows))
-
-
-def read_gpu_specs(transaction: Transaction) -> tuple[GpuSpec, ...]:
-    """Return the published rates that are kept, by name."""
-    rows = transaction.rows(
-        f"SELECT name, aliases, source, {', '.join(_RATES)} FROM gpu_spec ORDER BY name"
-    )
-    return tuple(
-        GpuSpec(
-            name=name,
-            aliases=tuple(json.loads(aliases)),
-            source=source,
-            **dict(zip(_RATES, rates, strict=True)),
-        )
-        for name, aliases, source, *rates in rows
     )

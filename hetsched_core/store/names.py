@@ -17,14 +17,21 @@ NO_NODE = 0
 """The id that stands for "not known which node"."""
 
 
-def gpu_type_ids(transaction: Transaction, names: Iterable[str]) -> Mapping[str, int]:
-    """Return the id of each GPU type, new ones included."""
-    return _ids(transaction, "gpu_type", names)
-
-
-def node_ids(transaction: Transaction, names: Iterable[str]) -> Mapping[str, int]:
-    """Return the id of each node, new ones included."""
-    return _ids(transaction, "node", names)
+def ids_of(transaction: Transaction, table: str, names: Iterable[str]) -> Mapping[str, int]:
+    """Return the id of each name in the table `gpu_type` or `node`, new ones included."""
+    distinct = list(dict.fromkeys(names))
+    if not distinct:
+        return {}
+    wanted = {"name": texts(distinct)}
+    transaction.run(
+        f"INSERT INTO {table} (name) "
+        f"SELECT name FROM wanted WHERE name NOT IN (SELECT name FROM {table})",
+        wanted=wanted,
+    )
+    found = transaction.columns(
+        f"SELECT name, id FROM {table} JOIN wanted USING (name)", wanted=wanted
+    )
+    return dict(zip(found["name"].tolist(), found["id"].tolist(), strict=True))
 
 
 def profile_ids(transaction: Transaction, keys: Iterable[ProfileKey]) -> Mapping[ProfileKey, int]:
@@ -135,19 +142,3 @@ def _profiles(transaction: Transaction, keys: Sequence[ProfileKey]) -> dict[Prof
     )
     ids = zip(found["owner"], found["name"], found["id"].tolist(), strict=True)
     return {ProfileKey(name, owner): id_ for owner, name, id_ in ids}
-
-
-def _ids(transaction: Transaction, table: str, names: Iterable[str]) -> Mapping[str, int]:
-    distinct = list(dict.fromkeys(names))
-    if not distinct:
-        return {}
-    wanted = {"name": texts(distinct)}
-    transaction.run(
-        f"INSERT INTO {table} (name) "
-        f"SELECT name FROM wanted WHERE name NOT IN (SELECT name FROM {table})",
-        wanted=wanted,
-    )
-    found = transaction.columns(
-        f"SELECT name, id FROM {table} JOIN wanted USING (name)", wanted=wanted
-    )
-    return dict(zip(found["name"].tolist(), found["id"].tolist(), strict=True))

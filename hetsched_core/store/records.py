@@ -6,13 +6,12 @@ sound, and whoever reads it from a foreign file knows at once which line is at f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
 from hetsched_core.errors import InputError
-from hetsched_core.records.runlog import PlanRecord, RunRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.throughput.iteration import Pattern
 from hetsched_core.throughput.moments import Moments
 from hetsched_core.types import Diagnostics
@@ -200,25 +199,6 @@ class BandwidthMeasurement:
                 f"{MAX_BANDWIDTH:g}"
             )
         check_time(self.at_s)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A run that ended, with what names its job for good: Slurm hands job ids out again.
-
-    `nonce` is the mark that the job was given when it was submitted.
-    """
-
-    run: RunRecord
-    nonce: str
-    profile: ProfileKey
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that are none; a clock set back in between is taken as it is."""
-        run = self.run
-        for value in (run.since_s, run.freed_s, run.productive_s, run.samples):
-            if not math.isfinite(value):
-                raise InputError(f"{value} in a run of job {run.job}; expected a finite number")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,50 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from hetsched_core.store import (
+    following,
+    jobs,
+    journal,
+    layers,
+    measurements,
+    names,
+    summary,
+    transfer,
+)
 from hetsched_core.store.database import MEMORY, Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
-from hetsched_core.store.following import (
-    follow,
-    followed,
-    read_progress,
-    remember,
-    remembered,
-    unfollow,
-)
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
-from hetsched_core.store.jobs import (
-    JobEvent,
-    StoredJob,
-    StoredRange,
-    forget_history,
-    read_events,
-    read_jobs,
-    read_ranges,
-    record_history,
-)
-from hetsched_core.store.journal import (
-    forget_decisions,
-    read_decisions,
-    read_runs,
-    record_decision,
-    record_runs,
-    sampled_decisions,
-)
-from hetsched_core.store.layers import read_layers
-from hetsched_core.store.measurements import (
-    read_bandwidths,
-    read_gpu_specs,
-    record_bandwidths,
-    record_basic_times,
-    record_data_times,
-    record_gpu_specs,
-    record_speeds,
-)
+from hetsched_core.store.jobs import JobEvent, StoredJob, StoredRange
 from hetsched_core.store.migrations import create, migrate, migrations, require_newest
-from hetsched_core.store.names import publish, withdraw
 from hetsched_core.store.spool_files import SpoolRun
-from hetsched_core.store.summary import faults, profiles, summary
-from hetsched_core.store.transfer import Format, export, import_speeds
+from hetsched_core.store.transfer import Format
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -130,41 +103,38 @@ class Store(Database):
 
     # Each of these is a transaction; it says at its definition what it takes and returns.
 
-    record = _operation(record_speeds)
-    record_basic_times = _operation(record_basic_times)
-    record_data_times = _operation(record_data_times)
-    record_bandwidths = _operation(record_bandwidths)
-    record_gpu_specs = _operation(record_gpu_specs)
+    # One that is named as its module comes last of it.
 
-    layers = _operation(read_layers)
-    bandwidths = _operation(read_bandwidths)
-    gpu_specs = _operation(read_gpu_specs)
-    publish = _operation(publish)
-    withdraw = _operation(withdraw)
+    record = _operation(measurements.record_speeds)
+    record_basic_times = _operation(measurements.record_basic_times)
+    record_data_times = _operation(measurements.record_data_times)
+    record_bandwidths = _operation(measurements.record_bandwidths)
+    bandwidths = _operation(measurements.read_bandwidths)
+    layers = _operation(layers.read_layers)
+    publish = _operation(names.publish)
+    withdraw = _operation(names.withdraw)
 
-    follow = _operation(follow)
-    followed = _operation(followed)
-    unfollow = _operation(unfollow)
-    remember = _operation(remember)
-    remembered = _operation(remembered)
-    progress = _operation(read_progress)
+    follow = _operation(following.follow)
+    followed = _operation(following.followed)
+    unfollow = _operation(following.unfollow)
+    remember = _operation(following.remember)
+    remembered = _operation(following.remembered)
+    progress = _operation(following.read_progress)
 
-    record_runs = _operation(record_runs)
-    runs = _operation(read_runs)
-    record_decision = _operation(record_decision)
-    forget_decisions = _operation(forget_decisions)
-    decisions = _operation(read_decisions)
-    sampled_decisions = _operation(sampled_decisions)
-    record_history = _operation(record_history)
-    jobs = _operation(read_jobs)
-    events = _operation(read_events)
-    ranges = _operation(read_ranges)
-    forget_history = _operation(forget_history)
+    record_decision = _operation(journal.record_decision)
+    forget_decisions = _operation(journal.forget_decisions)
+    decisions = _operation(journal.read_decisions)
+    sampled_decisions = _operation(journal.sampled_decisions)
+    record_history = _operation(jobs.record_history)
+    events = _operation(jobs.read_events)
+    ranges = _operation(jobs.read_ranges)
+    forget_history = _operation(jobs.forget_history)
+    jobs = _operation(jobs.read_jobs)
 
-    summary = _operation(summary)
-    profiles = _operation(profiles)
-    import_speeds = _operation(import_speeds)
-    faults = _operation(faults)
+    import_speeds = _operation(transfer.import_speeds)
+    profiles = _operation(summary.profiles)
+    faults = _operation(summary.faults)
+    summary = _operation(summary.summary)
 
     def ingest(
         self, paths: Iterable[Path], runs: Mapping[RunKey, SpoolRun], now_s: float
@@ -195,7 +165,7 @@ class Store(Database):
         """
         mode = 0o666 if self.path == IN_MEMORY else self.path.stat().st_mode & 0o666
         with self.transaction() as transaction:
-            return export(transaction, folder, form, mode)
+            return transfer.export(transaction, folder, form, mode)
 
     def history_of(
         self, job: str, most: int = 1000
@@ -203,9 +173,9 @@ class Store(Database):
         """Return `jobs`, `events` and `ranges` of an id; any thread may ask, at any time."""
         with self.aside() as transaction:
             return (
-                read_jobs(transaction, job, 0.0, most),
-                read_events(transaction, job, most),
-                read_ranges(transaction, job, most),
+                jobs.read_jobs(transaction, job, 0.0, most),
+                jobs.read_events(transaction, job, most),
+                jobs.read_ranges(transaction, job, most),
             )
 
 

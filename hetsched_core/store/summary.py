@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from hetsched_core.store.database import Transaction
 from hetsched_core.store.merge import IDENTITIES
 from hetsched_core.store.migrations import MARK
 from hetsched_core.store.records import MAX_PART_S, MAX_SPEED, MAX_TIME_S, MIN_SPEED, ProfileKey
 
-_FIGURES = {
-    "version": f"SELECT version FROM {MARK}",
-    "profiles": "SELECT count(*) FROM profile",
-    "gpu_types": "SELECT count(*) FROM gpu_type",
-    "nodes": "SELECT count(*) FROM node WHERE name <> ''",
-    "entity_rows": "SELECT count(*) FROM speed WHERE node <> 0",
-    "type_rows": "SELECT count(*) FROM speed_by_type",
-    "measurements": "SELECT coalesce(sum(count), 0)::BIGINT FROM speed_by_type",
-    "profiled": "SELECT count(*) FROM basic_times",
-    "data_times": "SELECT coalesce(sum(count), 0)::BIGINT FROM data_time",
-    "bandwidths": "SELECT count(*) FROM bandwidth",
-    "gpu_specs": "SELECT count(*) FROM gpu_spec",
-    "runs": "SELECT count(*) FROM run",
-    "decisions": "SELECT count(*) FROM decision",
-    "jobs": "SELECT count(*) FROM job",
-    "left": "SELECT count(*) FROM job WHERE ended_s IS NOT NULL",
-    "spool_files": "SELECT count(*) FROM spool_file",
-}
+
+def _figure(query: str) -> Any:
+    """Return a field whose value this query finds."""
+    return field(metadata={"query": query})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +37,23 @@ class Summary:
         rejected: (reason, lines or files) of the spool, the most frequent first.
     """
 
-    version: int
-    profiles: int
-    gpu_types: int
-    nodes: int
-    entity_rows: int
-    type_rows: int
-    measurements: int
-    profiled: int
-    data_times: int
-    bandwidths: int
-    gpu_specs: int
-    runs: int
-    decisions: int
-    jobs: int
-    left: int
-    spool_files: int
-    rejected: tuple[tuple[str, int], ...]
+    version: int = _figure(f"SELECT version FROM {MARK}")
+    profiles: int = _figure("SELECT count(*) FROM profile")
+    gpu_types: int = _figure("SELECT count(*) FROM gpu_type")
+    nodes: int = _figure("SELECT count(*) FROM node WHERE name <> ''")
+    entity_rows: int = _figure("SELECT count(*) FROM speed WHERE node <> 0")
+    type_rows: int = _figure("SELECT count(*) FROM speed_by_type")
+    measurements: int = _figure("SELECT coalesce(sum(count), 0)::BIGINT FROM speed_by_type")
+    profiled: int = _figure("SELECT count(*) FROM basic_times")
+    data_times: int = _figure("SELECT coalesce(sum(count), 0)::BIGINT FROM data_time")
+    bandwidths: int = _figure("SELECT count(*) FROM bandwidth")
+    gpu_specs: int = _figure("SELECT count(*) FROM gpu_spec")
+    runs: int = _figure("SELECT count(*) FROM run")
+    decisions: int = _figure("SELECT count(*) FROM decision")
+    jobs: int = _figure("SELECT count(*) FROM job")
+    left: int = _figure("SELECT count(*) FROM job WHERE ended_s IS NOT NULL")
+    spool_files: int = _figure("SELECT count(*) FROM spool_file")
+    rejected: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +75,9 @@ class ProfileSummary:
 def summary(transaction: Transaction) -> Summary:
     """Return the figures of a store."""
     figures: dict[str, int] = {}
-    for name, query in _FIGURES.items():
-        ((figures[name],),) = transaction.rows(query)
+    for each in fields(Summary):
+        if query := each.metadata.get("query"):
+            ((figures[each.name],),) = transaction.rows(query)
     rejected = transaction.rows(
         """
         SELECT reason, sum(lines)::BIGINT AS lines FROM rejected

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError
-
 Floats = NDArray[np.float64]
-
-MOST_DATA_S = 86_400.0
-"""A batch that takes longer than a day to load is a mistake in the measurement."""
 
 LEAST_SAMPLES = 10
 """With fewer samples there is one mode: Hops profiles 10 to 50 iterations."""
@@ -49,27 +44,6 @@ class DataMode:
     data_sd_s: float = 0.0
     wait_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Refuse what no measurement can give."""
-        if not 0 < self.share <= 1:
-            raise InputError(f"the share of a data mode is {self.share}; expected above 0, up to 1")
-        for name, value in (
-            ("mean", self.data_s),
-            ("deviation", self.data_sd_s),
-            ("wait", self.wait_s),
-        ):
-            if not 0 <= value <= MOST_DATA_S:
-                raise InputError(
-                    f"the {name} of a data mode is {value} s; expected 0 to {MOST_DATA_S:g} s"
-                )
-
-
-def check_modes(modes: tuple[DataMode, ...]) -> None:
-    """Refuse other than one or two modes, and shares that do not add up to 1."""
-    if not 1 <= len(modes) <= 2 or abs(sum(mode.share for mode in modes) - 1) > 1e-9:
-        shares = [mode.share for mode in modes]
-        raise InputError(f"data modes have shares {shares}; expected one or two that add up to 1")
-
 
 def expected_max(mean: float, deviation: float, constant: float) -> float:
     """Return E[max(X, c)] of a normal X: mu Phi(z) + c Phi(-z) + s phi(z), z = (mu - c) / s.
@@ -92,13 +66,12 @@ def fit_modes(data_s: Floats, wait_s: Floats | None = None) -> tuple[DataMode, .
     are left out.
 
     Args:
-        data_s: (n,) T_d of each iteration, seconds.
+        data_s: (n,) T_d of each iteration, seconds; at least one.
         wait_s: (n,) T_w of the same iterations; 0 if left out.
-
-    Raises:
-        InputError: no sample, lengths that differ, or a time that is not in 0 to `MOST_DATA_S`.
     """
-    data, wait = _checked(data_s, wait_s)
+    order = np.argsort(data_s, kind="stable")
+    wait_s = np.zeros_like(data_s) if wait_s is None else wait_s
+    data, wait = data_s[order], wait_s[order]
     kept, below = _without_outliers(data)
     data, wait = data[kept], wait[kept]
     one = _mode(data, wait, np.ones_like(data))
@@ -114,25 +87,6 @@ def fit_modes(data_s: Floats, wait_s: Floats | None = None) -> tuple[DataMode, .
     # The second mode costs a mean, a deviation and a share.
     saved = _misfit(data, (one,), least) - _misfit(data, two, least) - 3 * math.log(len(data))
     return tuple(two) if saved > EVIDENCE else (one,)
-
-
-def _checked(data_s: Floats, wait_s: Floats | None) -> tuple[Floats, Floats]:
-    data = np.asarray(data_s, dtype=np.float64)
-    wait = np.zeros_like(data) if wait_s is None else np.asarray(wait_s, dtype=np.float64)
-    if data.ndim != 1 or data.shape != wait.shape or len(data) == 0:
-        raise InputError(
-            f"data times of shape {data.shape} and waits of shape {wait.shape}; expected one of "
-            "each for every iteration, and at least one iteration"
-        )
-    for name, values in (("data time", data), ("wait", wait)):
-        wrong = ~((values >= 0) & (values <= MOST_DATA_S))
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise InputError(
-                f"the {name} of iteration {at} is {values[at]} s; expected 0 to {MOST_DATA_S:g} s"
-            )
-    order = np.argsort(data, kind="stable")
-    return data[order], wait[order]
 
 
 def _without_outliers(data: Floats) -> tuple[slice, int]:

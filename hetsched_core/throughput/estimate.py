@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.kernels import lookup as kernels
-from hetsched_core.throughput.columns import ints
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
 from hetsched_core.throughput.measured import Axes, NodeFactors, SpeedRows, combine
 from hetsched_core.throughput.theory import Theory
@@ -24,8 +23,6 @@ from hetsched_core.types import Cluster, Configuration, Layer, Speeds, SpeedTabl
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MOST_GPUS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +37,6 @@ class Layers:
         by_type: the type layer, of which every entity record is part.
         theories: the theoretical layer; for a pair that several know, the first one counts.
         profile_facts: of each profile, or empty: nothing is known about any.
-        gpu_facts: of each type in `gpu_types`, or empty: what is published.
     """
 
     profiles: tuple[str, ...]
@@ -49,24 +45,6 @@ class Layers:
     by_type: SpeedRows = field(default_factory=SpeedRows.none)
     theories: Sequence[Theory] = ()
     profile_facts: Sequence[ProfileFacts] = ()
-    gpu_facts: Sequence[GpuFacts] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse names given twice, and facts that do not go with the names."""
-        for kind, names in (("profile", self.profiles), ("GPU type", self.gpu_types)):
-            if len(set(names)) < len(names):
-                twice = next(name for at, name in enumerate(names) if name in names[:at])
-                raise InputError(f"{kind} {twice!r} is listed twice; list each once")
-        if not self.profiles:
-            raise InputError("no profile to estimate the speed of; name at least one")
-        for kind, facts, names in (
-            ("profile_facts", self.profile_facts, self.profiles),
-            ("gpu_facts", self.gpu_facts, self.gpu_types),
-        ):
-            if len(facts) not in (0, len(names)):
-                raise InputError(
-                    f"{kind} has {len(facts)} entries for {len(names)} names; give all or none"
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +143,11 @@ def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> 
         layers: what is known.
         counts: GPU counts to have a speed for, beside those that were measured. Between two of
             them speeds are interpolated.
-
-    Raises:
-        InputError: a row that names a profile, GPU type or node that does not exist, or a count
-            below 1.
     """
     gpu_types = tuple(dict.fromkeys((*layers.gpu_types, *cluster.gpu_types)))
-    asked = ints("GPU count", list(counts), 1, MOST_GPUS)
+    asked = np.array(list(counts), np.int64)
     every = np.unique(np.concatenate([[1], asked, layers.by_node.gpus, layers.by_type.gpus]))
     axes = Axes(len(layers.profiles), len(gpu_types), every, _types_of(cluster, gpu_types))
-    for rows, kind, places in (
-        (layers.by_node, "node", len(cluster)),
-        (layers.by_type, "GPU type", len(layers.gpu_types)),
-    ):
-        _check_indices(rows.profile, "profile", len(layers.profiles))
-        _check_indices(rows.place, kind, places)
     measured, factors = combine(layers.by_type, layers.by_node, axes)
     pairs = (axes.profiles * axes.gpu_types, 2, len(every))
     speed, layer = np.empty(pairs), np.empty(pairs, dtype=np.int64)
@@ -199,19 +167,11 @@ def _types_of(cluster: Cluster, gpu_types: Sequence[str]) -> Ints:
     return np.array([at[node.gpu_type] for node in cluster], dtype=np.int64)
 
 
-def _check_indices(column: Ints, kind: str, most: int) -> None:
-    if len(column) and int(column.max()) >= most:
-        row = int(np.argmax(column))
-        raise InputError(f"row {row} names {kind} {int(column[row])}; there are {most}")
-
-
 def _theory(layers: Layers, axes: Axes) -> Floats:
     """Return (P, T, 2, K) what the formulas say, NaN where there is none."""
     out = np.full(axes.shape, np.nan)
     width = len(axes.counts)
     for theory in reversed(layers.theories):
-        _check_indices(theory.profile, "profile", axes.profiles)
-        _check_indices(theory.gpu_type, "GPU type", len(layers.gpu_types))
         rows = len(theory.profile)
         said = theory.per_gpu(
             np.repeat(np.arange(rows), 2 * width),
@@ -237,10 +197,7 @@ def _fill_unknown_types(
     gap = np.isnan(speed)
     if not gap.any():
         return
-    facts = (
-        *layers.gpu_facts,
-        *(GpuFacts.published(t) for t in gpu_types[len(layers.gpu_facts) :]),
-    )
+    facts = [GpuFacts.published(t) for t in gpu_types]
     profiles = layers.profile_facts or [ProfileFacts()] * len(layers.profiles)
     # The formula is a product of what it knows of the GPU and of the profile.
     on_each = np.array([first_estimate(gpu, ProfileFacts()) for gpu in facts])

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hetsched_core.errors import InputError
 from hetsched_core.throughput.gpus import match_gpu
 
 PCIE_SCALING = {3: 1.0, 4: 2.0, 5: 4.0}
@@ -46,17 +45,6 @@ class GpuFacts:
     memory_gb: float
     pcie_generation: int = ASSUMED_PCIE_GENERATION
 
-    def __post_init__(self) -> None:
-        """Refuse what no GPU has."""
-        for name, value in (("TFLOP/s", self.tensor_tflops), ("GB of memory", self.memory_gb)):
-            if not 0 < value <= 1e6:
-                raise InputError(f"a GPU of {value} {name}; expected above 0, up to 1e6")
-        if self.pcie_generation not in PCIE_SCALING:
-            raise InputError(
-                f"PCIe generation {self.pcie_generation}; valid: "
-                f"{', '.join(map(str, PCIE_SCALING))}"
-            )
-
     @classmethod
     def published(cls, gpu_type: str) -> GpuFacts:
         """Return what is published of a GPU type; a type without tensor cores counts its cores."""
@@ -76,11 +64,6 @@ class ProfileFacts:
     batch_size: float = 32.0
     model_weight: ModelWeight = ModelWeight.MODEST
     dataset_size: DatasetSize = DatasetSize.M
-
-    def __post_init__(self) -> None:
-        """Refuse a batch that is none."""
-        if not 0 < self.batch_size <= 1e9:
-            raise InputError(f"a batch of {self.batch_size}; expected above 0, up to 1e9 samples")
 
 
 def first_estimate(gpu: GpuFacts, profile: ProfileFacts) -> float:

@@ -12,18 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError
 from hetsched_core.kernels.node_factors import solve_random_effects
-from hetsched_core.throughput.columns import floats, ints, same_length
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MOST_SPEED = 1e12
-"""More samples/s per GPU than this are a mistake in the measurement."""
-
-MOST_GPUS = 1_000_000
-MOST_RUNS = 2**53
 
 USUAL_NOISE = 0.02
 """Relative deviation of one measurement, before there are enough to know it."""
@@ -62,27 +54,6 @@ class SpeedRows:
     per_gpu: Floats
     count: Ints
     sd: Floats
-
-    def __post_init__(self) -> None:
-        """Check every number; the columns are copied and read-only from then on."""
-        columns: dict[str, Ints | Floats] = {
-            "profile": ints("profile", self.profile, 0, 2**40),
-            "place": ints("place", self.place, 0, 2**40),
-            "gpus": ints("number of GPUs", self.gpus, 1, MOST_GPUS),
-            "nodes": ints("number of nodes", self.nodes, 1, MOST_GPUS),
-            "per_gpu": floats("samples/s per GPU", self.per_gpu, 1e-12, MOST_SPEED),
-            "count": ints("number of measurements", self.count, 1, MOST_RUNS),
-            "sd": floats("deviation of samples/s", self.sd, 0.0, MOST_SPEED),
-        }
-        same_length("measured speeds", **columns)
-        for name, column in columns.items():
-            object.__setattr__(self, name, column)
-        if np.any(self.nodes > self.gpus):
-            row = int(np.argmax(self.nodes > self.gpus))
-            raise InputError(
-                f"row {row} has {self.gpus[row]} GPUs on {self.nodes[row]} nodes; expected at "
-                "least one GPU on each node"
-            )
 
     @classmethod
     def none(cls) -> SpeedRows:

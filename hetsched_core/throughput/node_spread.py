@@ -15,7 +15,7 @@ from random import Random
 
 import numpy as np
 
-from hetsched_core.errors import InputError, unknown
+from hetsched_core.errors import unknown
 from hetsched_core.types import Cluster, Speeds
 
 LEVELS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
@@ -37,18 +37,6 @@ class NodeSpread:
     file: str
     nodes: int
     speeds: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse what is no quantile function of speeds around 1."""
-        if (
-            len(self.speeds) != len(LEVELS)
-            or self.speeds[0] <= 0
-            or list(self.speeds) != sorted(self.speeds)
-        ):
-            raise InputError(
-                f"the spread {self.name!r} has the speeds {self.speeds}; expected {len(LEVELS)} "
-                "ascending ones above 0"
-            )
 
     def factor(self, share: float) -> float:
         """Return the speed, relative to the median, that this share of the nodes stays below."""

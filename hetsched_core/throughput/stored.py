@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
 from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
 from hetsched_core.throughput.builtin import bandwidths as published_bandwidths
@@ -36,16 +35,7 @@ def layers_of(
         bandwidths: of each GPU type of `stored`, what `Store.bandwidths` returned.
         cluster: the nodes to estimate for.
         names: how the jobs call each profile of `stored`.
-
-    Raises:
-        InputError: the lengths of the arguments do not go together.
     """
-    for what, given, due in (
-        ("bandwidths", bandwidths, stored.gpu_types),
-        ("names", names, stored.profiles),
-    ):
-        if len(given) != len(due):
-            raise InputError(f"{len(given)} {what} for {len(due)}; expected one for each")
     position = {node: at for at, node in enumerate(cluster.names)}
     node = np.array([position.get(name, -1) for name in stored.nodes], dtype=np.int64)
     # One more place, for the rows that name no node.

@@ -14,10 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
-from hetsched_core.throughput.columns import floats, ints, same_length, whole
-from hetsched_core.throughput.data_time import MOST_DATA_S, DataMode, check_modes
+from hetsched_core.throughput.data_time import DataMode
 from hetsched_core.throughput.iteration import (
     TAIL_OF_COMMUNICATION,
     Bandwidths,
@@ -29,35 +27,6 @@ from hetsched_core.throughput.iteration import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MOST_ITERATION_S = 86_400.0
-MOST_PARAMETERS = 1e15
-MOST_BATCH = 1e9
-MOST_GPUS = 1_000_000
-MOST_PAIRS = 2**40
-
-_TIMES = [kernels.FORWARD, kernels.BACKWARD, kernels.UPDATE, 9, 11, 13, 15]
-
-_BOUNDS = (
-    ("overlapped", 0.0, 1.0),
-    ("batch size", 1e-9, MOST_BATCH),
-    ("forward time", 0.0, MOST_ITERATION_S),
-    ("backward time", 0.0, MOST_ITERATION_S),
-    ("update time", 0.0, MOST_ITERATION_S),
-    ("time over the link", 0.0, MOST_ITERATION_S),
-    ("time over the network", 0.0, MOST_ITERATION_S),
-    ("network_ring", 0.0, 1.0),
-    *(
-        (f"{name} of the {mode} data mode", 0.0, most)
-        for mode in ("first", "second")
-        for name, most in (
-            ("share", 1.0),
-            ("mean", MOST_DATA_S),
-            ("deviation", MOST_DATA_S),
-            ("wait", MOST_DATA_S),
-        )
-    ),
-)
 
 
 class Theory(Protocol):
@@ -101,36 +70,10 @@ class TrainingModel:
     modes: tuple[DataMode, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no measurement can give; without modes, make one of T_d and T_w."""
-        if not 0 < self.batch_size <= MOST_BATCH:
-            raise InputError(
-                f"the batch size is {self.batch_size}; expected above 0, up to {MOST_BATCH:g}"
-            )
-        if not 0 <= self.parameters <= MOST_PARAMETERS:
-            raise InputError(
-                f"the number of parameters is {self.parameters}; expected 0 to {MOST_PARAMETERS:g}"
-            )
-        times = self.times
-        basic = (times.forward_s, times.backward_s, times.update_s)
-        for name, value in zip(("forward", "backward", "update"), basic, strict=True):
-            if not 0 <= value <= MOST_ITERATION_S:
-                raise InputError(
-                    f"the {name} time is {value} s; expected 0 to {MOST_ITERATION_S:g} s"
-                )
-        for name, value in (("link", self.bandwidths.link), ("network", self.bandwidths.network)):
-            if not (value > 0 or math.isnan(value)):
-                raise InputError(
-                    f"the {name} bandwidth is {value} parameters/s; expected above 0, or NaN where "
-                    "it is not known"
-                )
-        if not 0 <= self.bandwidths.network_ring <= 1:
-            raise InputError(f"network_ring is {self.bandwidths.network_ring}; expected 0 to 1")
+        """Without modes, make one of T_d and T_w."""
         if not self.modes:
-            mode = DataMode(1.0, times.data_s, 0.0, times.sync_wait_s)
+            mode = DataMode(1.0, self.times.data_s, 0.0, self.times.sync_wait_s)
             object.__setattr__(self, "modes", (mode,))
-        check_modes(self.modes)
-        if sum(basic) + sum(mode.data_s + mode.wait_s for mode in self.modes) <= 0:
-            raise InputError("all times of an iteration are 0; expected at least one above 0")
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """Return samples/s per GPU, formula (5); NaN where the bandwidth is not known."""
@@ -186,27 +129,6 @@ class IterationTheory:
     gpu_type: Ints
     models: Floats
 
-    def __post_init__(self) -> None:
-        """Check every number; the columns are copied and read-only from then on."""
-        profile = ints("profile", self.profile, 0, MOST_PAIRS)
-        gpu_type = ints("GPU type", self.gpu_type, 0, MOST_PAIRS)
-        models = np.array(self.models, dtype=np.float64, order="C")
-        if models.shape != (len(profile), kernels.COLUMNS):
-            raise InputError(
-                f"the models have shape {models.shape}; expected {(len(profile), kernels.COLUMNS)}"
-            )
-        same_length("the theory", profile=profile, gpu_type=gpu_type)
-        for at, (name, least, most) in enumerate(_BOUNDS):
-            unknown = at in (kernels.LINK, kernels.NETWORK)
-            floats(name, models[:, at], least, most, or_nan=unknown)
-        first, second = models[:, kernels.FIRST_MODE], models[:, kernels.FIRST_MODE + 4]
-        floats("the sum of the shares of the data modes", first + second, 1 - 1e-9, 1 + 1e-9)
-        times = models[:, _TIMES].sum(axis=1)
-        floats("the time of an iteration without communication", times, 1e-12, np.inf)
-        models.flags.writeable = False
-        for name, column in (("profile", profile), ("gpu_type", gpu_type), ("models", models)):
-            object.__setattr__(self, name, column)
-
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, TrainingModel | InferenceModel]]) -> IterationTheory:
         """Build the columns from (profile index, GPU type index, model)."""
@@ -220,15 +142,7 @@ class IterationTheory:
         return cls(profile, gpu_type, models)
 
     def per_gpu(self, row: Ints, gpus: Ints, nodes: Ints) -> Floats:
-        """Return samples/s per GPU of (C,) configurations; see `Theory`.
-
-        Raises:
-            InputError: a row that is none, a count below 1, or lengths that differ.
-        """
-        row = whole("row of the theory", row, 0, len(self.models) - 1)
-        gpus = whole("number of GPUs", gpus, 1, MOST_GPUS)
-        nodes = whole("number of nodes", nodes, 1, MOST_GPUS)
-        same_length("the configurations", row=row, gpus=gpus, nodes=nodes)
+        """Return samples/s per GPU of (C,) configurations; see `Theory`."""
         out = np.empty(len(row))
         kernels.samples_per_s_per_gpu(self.models, row, gpus, nodes, TAIL_OF_COMMUNICATION, out)
         return out

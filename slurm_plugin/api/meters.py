@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_se
 from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
-from hetsched_core.measures.accounts_now import accounts_now
+from hetsched_core.measures.accounts import accounts_now
 from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot

@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from hetsched_core.measures.accounts_now import AccountNow, accounts_now
+from hetsched_core.measures.accounts import AccountNow, accounts_now
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, CycleView, word_of

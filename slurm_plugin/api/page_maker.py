@@ -21,7 +21,7 @@ import cattrs
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.records.files import replacing
-from hetsched_core.report.live_page import LivePage, to_html
+from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import LiveState
 from slurm_plugin.api.client import ask
 from slurm_plugin.daemon.configuration import host_and_port
@@ -75,10 +75,7 @@ class PageMaker:
             return self._page
 
     def _html(self, trouble: str) -> str:
-        page = LivePage(
-            state=self._state, trouble=trouble, zone=self._zone, refresh_s=round(self._every_s)
-        )
-        return to_html(page)
+        return to_html(self._state, trouble, self._zone, round(self._every_s))
 
 
 def _asked(path: Path) -> LiveState:

@@ -137,11 +137,6 @@ def test_too_little_memory_is_not_told_as_too_few_gpus() -> None:
     assert only(told(snapshot, "a")) == (ReasonCode.NO_CPUS, detail)
 
 
-def test_room_that_is_planned_for_others_is_not_told_as_a_lack_of_it() -> None:
-    snapshot = world(view("a", counts=(4,), gpu_types=T4))
-    assert codes(told(snapshot, "a", plan_of({"a": NO_ROOM}))) == [ReasonCode.AHEAD]
-
-
 TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(3)}
 
 

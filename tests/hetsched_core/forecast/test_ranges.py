@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hetsched_core.forecast import Calibration, StartRange, range_accuracy
-from hetsched_core.forecast.accuracy import interval_score
 
 
 @pytest.mark.parametrize(("bias", "drawn_sd"), [(1.0, 0.8), (1.0, 0.15), (1.6, 0.3), (0.6, 0.3)])
@@ -95,12 +94,6 @@ def test_a_range_moves_out_with_each_miss_and_never_without_end() -> None:
 def test_a_range_never_ends_before_it_was_given() -> None:
     given = Calibration().range_of(1000.0, (1000.0,) * 5)
     assert given.low_s == 1000.0 <= given.high_s
-
-
-def test_the_interval_score_is_width_and_ten_times_what_lies_outside() -> None:
-    assert interval_score(100.0, 300.0, 200.0) == 200.0
-    assert interval_score(100.0, 300.0, 330.0) == pytest.approx(200.0 + 10 * 30.0)
-    assert interval_score(100.0, 300.0, 90.0) == pytest.approx(200.0 + 10 * 10.0)
 
 
 def test_ranges_are_judged_beside_what_waits_were_before() -> None:

@@ -69,30 +69,6 @@ def test_gpus_in_use_are_due_by_shares_to_those_that_have_demand() -> None:
     assert use.worst_share_error == pytest.approx(600 / 200)
 
 
-def test_nobody_is_due_more_than_its_jobs_ask_for_and_what_it_leaves_goes_to_others() -> None:
-    # By shares a would be due 6 of 8 GPUs, and asks for 4.
-    assert due(account_use(two_jobs(), THREE_TO_ONE)) == pytest.approx({"a": 440.0, "b": 400.0})
-
-
-def test_without_shares_all_have_equal_ones() -> None:
-    use = account_use(two_jobs(wants=8))
-    assert due(use) == pytest.approx({"a": 480.0, "b": 400.0})
-    assert [row.shares for row in use.accounts] == [1, 1]
-
-
-def test_what_is_due_to_an_account_is_due_to_its_users_by_their_shares() -> None:
-    jobs = [
-        of(asking(a_job("x", 0, 10), 8), "a", "ann"),
-        of(asking(a_job("y", 0, 10), 8), "a", "bob"),
-        of(asking(a_job("z", 0, 10), 8), "b", "cas"),
-    ]
-    tree = ShareTree({("a", ""): 3, ("b", ""): 1, ("a", "ann"): 2})
-    runs = [a_run("z", 0, 10, {"a0": 4, "b0": 4})]
-    use = account_use(a_log(jobs=jobs, runs=runs), tree)
-    found = {(row.account, row.user): row.due_gpu_s for row in use.users}
-    assert found == pytest.approx({("a", "ann"): 40.0, ("a", "bob"): 20.0, ("b", "cas"): 20.0})
-
-
 def test_an_account_has_what_all_in_it_have_and_one_that_does_not_compete_has_its_row() -> None:
     tree = ShareTree(
         {("science", ""): 1, ("a", ""): None, ("b", ""): 1}, {"a": "science", "b": "science"}
@@ -105,21 +81,6 @@ def test_an_account_has_what_all_in_it_have_and_one_that_does_not_compete_has_it
     # Ann of a and account b are siblings.
     assert due(use)["a"] == pytest.approx(480.0)
     assert rows["a"].shares is None
-
-
-def test_what_has_no_shares_is_due_what_the_others_leave() -> None:
-    tree = ShareTree({("a", ""): 0, ("b", ""): 1})
-    assert due(account_use(two_jobs(), tree)) == pytest.approx({"a": 40.0, "b": 800.0})
-    nothing = ShareTree({("a", ""): 0, ("b", ""): 0})
-    assert due(account_use(two_jobs(), nothing)) == pytest.approx({"a": 440.0, "b": 400.0})
-
-
-def test_gpus_that_are_vacated_after_the_end_were_had_and_were_due() -> None:
-    log = a_log(
-        jobs=[of(a_job("x", 0, 10), "a"), of(a_job("y", 0, 5), "b")],
-        runs=[a_run("x", 0, 20, {"a0": 4})],
-    )
-    assert due(account_use(log)) == pytest.approx({"a": 5 * 2 + 15 * 4, "b": 5 * 2})
 
 
 def test_jobs_waits_and_slowdowns_are_of_the_completed_jobs_of_each() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.measures.accounts_now import AccountNow, accounts_now
+from hetsched_core.measures.accounts import AccountNow, accounts_now
 from hetsched_core.types import JobView, Reason, ReasonCode, Snapshot
 from hetsched_core.types.site import ShareTree, Site
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
@@ -80,10 +80,6 @@ def test_use_is_told_where_slurm_counts_it() -> None:
     assert one(found, "a", "ann").used == pytest.approx(0.5)
     assert {row.used for row in at(BOTH_WANT_ALL, None)} == {None}
     assert {row.used for row in accounts_now(BOTH_WANT_ALL)} == {None}
-
-
-def test_without_jobs_there_is_nobody() -> None:
-    assert accounts_now(snapshot_of(CLUSTER, [])) == ()
 
 
 @given(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from hetsched_core.measures.logged import (
-    CLOSE_S,
     closeness,
     logged_measures,
     waits_s,
@@ -112,9 +111,3 @@ def test_a_log_that_lacks_the_runs_of_a_job_has_no_measures() -> None:
     jobs = [logged("a", (0.0, 1.0)), logged("b")]
     assert logged_measures(jobs, map(record, jobs, (0.0, 0.0))) is None
     assert logged_measures(jobs[:1], [record(jobs[0], None, EndState.NEVER)]) is None
-
-
-def test_waits_of_a_log_end_with_its_last_start() -> None:
-    one = logged("a", (100.0, 200.0), (200.0, 300.0), (500.0, 600.0), submit_s=10.0)
-    assert waits_s(one.job, one.logged) == ((10.0, 100.0), (300.0, 500.0))
-    assert CLOSE_S == 300.0

@@ -53,20 +53,3 @@ def test_what_is_due_in_a_replay_follows_the_shares_of_its_site() -> None:
         for one in (told, untold)
     ]
     assert due_gpu_h == pytest.approx([10.0, 20.0], rel=0.02)
-
-
-def test_a_policy_that_honours_shares_is_nearer_to_what_is_due_than_one_that_is_told_of_none() -> (
-    None
-):
-    told, untold = (
-        replayed(SimulationSettings(site=SiteSettings(TREE, half_life_s=3 * 3600.0))),
-        replayed(SimulationSettings()),
-    )
-
-    def lag_gpu_h(one: PolicyReplay, share: float) -> float:
-        """How far physics is behind at 5 hours."""
-        at = one.use.at_s.searchsorted(5 * 3600.0)
-        return float(share * 40.0 - one.use.had_gpu_s["physics", ""][at] / 3600.0)
-
-    assert abs(lag_gpu_h(told, 0.75)) < 4.0
-    assert lag_gpu_h(untold, 0.5) > 15.0

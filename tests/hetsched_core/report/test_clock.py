@@ -28,12 +28,6 @@ def test_the_axis_goes_from_the_first_submission_to_the_last_end_of_any_policy_o
     assert longer.end_s > clock.end_s
 
 
-def test_a_run_without_any_time_still_has_an_axis() -> None:
-    log = run_log("fifo", [submission("too large", 100.0, (64,), submit_s=MONDAY_S)])
-    clock = ReportClock.of([History.of("fifo", log)], UTC)
-    assert clock.end_s > clock.begin_s
-
-
 def test_dates_are_those_of_the_zone_and_a_trace_that_counts_from_its_start_has_none() -> None:
     assert ReportClock(MONDAY_S, MONDAY_S + 1, UTC).date(MONDAY_S) == "Mon 2025-03-03 11:06"
     assert ReportClock(MONDAY_S, MONDAY_S + 1, OSLO).date(MONDAY_S) == "Mon 2025-03-03 12:06"

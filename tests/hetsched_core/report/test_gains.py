@@ -102,14 +102,3 @@ def test_of_many_users_those_who_change_most_are_shown_and_the_rest_as_one(
         "x": (1, 0.5, 0, 1),
         "2 other users": (2, round(10_007 / 10_005 - 1, 6), 0, 0),
     }
-
-
-def test_every_grouping_holds_every_job_of_a_real_run() -> None:
-    fifo, las = usual("fifo", "las")
-    found = gains(fifo, las)
-    assert found is not None
-    assert found.total.sooner
-    assert found.total.later
-    for grouping in found.groupings:
-        assert sum(group.jobs for group in grouping.groups) == found.total.jobs
-        assert sum(group.sooner for group in grouping.groups) == found.total.sooner

@@ -47,12 +47,6 @@ def test_means_and_maxima_are_those_of_a_bins_readings_and_none_is_a_gap() -> No
     assert np.isnan(means).any()
 
 
-def test_readings_that_are_late_leave_no_gap() -> None:
-    at_s = [1_000_000.7 + 60.0 * at + (at * 0.37) % 40 for at in range(700)]
-    past = past_of(at_s)
-    assert not np.isnan(bins_of(past, UTC).means([1] * len(at_s))).any()
-
-
 def test_a_row_is_closed_where_most_of_it_is_and_unknown_where_nobody_knows() -> None:
     past = past_of([0.0, 60.0, 120.0, 180.0])
     bins = bins_of(past, UTC)

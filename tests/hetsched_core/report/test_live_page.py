@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from hetsched_core.report.live_page import LivePage, to_html
+from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import GpusOverTime, LiveJob, LiveNode, LiveState, Past
 from tests.hetsched_core.report.parsed import Page
 
@@ -72,7 +72,7 @@ STATE = LiveState(
 
 
 def html(state: LiveState | None = STATE, trouble: str = "", refresh_s: int = 60) -> str:
-    return to_html(LivePage(state=state, trouble=trouble, zone=UTC, refresh_s=refresh_s))
+    return to_html(state, trouble, UTC, refresh_s)
 
 
 @cache

@@ -130,12 +130,6 @@ def test_the_page_defines_every_key_in_its_order() -> None:
     )
 
 
-def test_the_documented_example_is_a_whole_result(example: Result) -> None:
-    written = json.loads(to_json(example))
-    assert written == json.loads(page_example())
-    assert list(written["policies"]["las"]) == page_keys("Measures")
-
-
 def test_no_key_that_users_rely_on_has_gone() -> None:
     assert {field.name for field in dataclasses.fields(Measures)} >= set(REQUIRED.split())
     assert {field.name for field in dataclasses.fields(PlanTimes)} == {"mean", "p95", "max"}
@@ -197,29 +191,18 @@ def changed(path: str, value: Any) -> str:
     [
         ("", "is not valid JSON"),
         (page_example()[:200], "is not valid JSON"),
-        ("[" * 100_000, "is not valid JSON"),
         (page_example().replace("0.75", "NaN"), "NaN is no number"),
         ("[]", r"the file: \[\] is no JSON object"),
         (changed("schema", 2), "schema is 2; this version reads 1"),
-        (changed("schema", ...), "schema is None"),
-        (changed("input", ...), "input: None is no JSON object"),
         (changed("input.jobs", ...), r"input\.jobs: missing"),
         (changed("input.jobs", 1.5), r"input\.jobs: 1\.5 is not a whole number"),
-        (changed("input.gpus", {"a100": "x"}), r"input\.gpus.*'x' is not a whole number"),
-        (changed("input.parameters", {"las": 1}), r"input\.parameters\.las: 1 is no JSON object"),
         (changed("policies", []), r"policies: \[\] is no JSON object"),
         (changed("other_seeds", {"x": {}}), r"other_seeds\.x: 'x' is not a whole number"),
-        (changed("other_seeds", {"1": {"las": {}}}), r"other_seeds\.1\.las\.jobs: missing"),
         (changed("policies.las.jobs", ...), r"policies\.las\.jobs: missing"),
-        (changed("accounts", []), r"accounts: \[\] is no JSON object"),
         (changed("accounts.las", {}), r"accounts\.las: {} is no JSON list"),
-        (changed("accounts.las", [{}]), r"accounts\.las\[0\]\.account: missing"),
-        (changed("policies.las.jobs", None), r"policies\.las\.jobs: None is not a whole number"),
         (changed("policies.las.avg_jct_s", "x"), r"policies\.las\.avg_jct_s"),
         (changed("policies.las.plan_s.p95", ...), r"policies\.las\.plan_s\.p95: missing"),
-        (changed("policies.las.plan_s", 3), r"policies\.las\.plan_s"),
         (changed("logged", 3), r"logged: 3 is no JSON object"),
-        (changed("logged.gpu_s", ...), r"logged\.gpu_s: missing"),
         (changed("closeness.las.waited", 0.5), r"closeness\.las\.waited: 0\.5 is not a whole"),
     ],
 )

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import re
 
-import pytest
 from rich.console import Console
 
 from hetsched_core.measures.accounts import AccountMeasures
@@ -161,18 +160,6 @@ def test_users_are_shown_where_there_is_one_account_and_nothing_where_there_is_o
     assert table.columns[0].cells == ("ann of physics", "bob of physics")
     assert account_table({"las": [an_account("physics", 9.0), users[0]]}, {"las": EMPTY}) is None
     assert account_table({}, {}) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "unit", "cell"),
-    [(0.5, "s", "0.50"), (7_199.0, "min", "120.0"), (864e5, "d", "1000")],
-)
-def test_a_column_of_times_has_the_unit_that_suits_its_largest_value(
-    seconds: float, unit: str, cell: str
-) -> None:
-    small, large = (dataclasses.replace(FIFO, avg_jct_s=s) for s in (0.0, seconds))
-    table = comparison({"small": small, "large": large})
-    assert cells(table, "avg", "JCT", unit)["large"] == cell
 
 
 def test_what_has_no_value_is_a_dash_and_never_the_best() -> None:

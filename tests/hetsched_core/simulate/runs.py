@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.records.runlog import JobRecord, RunEnd, RunLog
 from hetsched_core.simulate import Incident, SimulationSettings, simulate
@@ -19,10 +21,10 @@ def run(
     cluster: Cluster = PAIR,
     incidents: tuple[Incident, ...] = (),
     several_nodes: float = 1.0,
-    **settings: float,
+    **settings: Any,
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, several_nodes)
-    chosen = SimulationSettings(**{"restart_cost_s": 10.0, **settings})  # type: ignore[arg-type]
+    chosen = SimulationSettings(**{"restart_cost_s": 10.0, **settings})
     return simulate(submissions, cluster, policy, speeds, chosen, incidents=incidents)
 
 

@@ -6,10 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.types import EndState, ExecutionModel, Phase, Placed, Snapshot, Trigger
+from hetsched_core.simulate.state import Active, Held, finish_time
+from hetsched_core.types import (
+    EndState,
+    ExecutionModel,
+    Phase,
+    Placed,
+    Placement,
+    Purpose,
+    Snapshot,
+    Trigger,
+)
 from tests.hetsched_core.simulate.runs import PAIR, copies, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import Step, timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, placed, profiling, submission
@@ -68,21 +80,6 @@ def test_a_copy_that_comes_later_pays_the_restart_cost() -> None:
     log = run_copies(120.0, {0.0: copies(a=None), 5.0: copies(a=None, b=None)})
     assert ends(log) == {"j": 18.75}
     assert [(r.copy, r.since_s, r.samples) for r in log.runs] == [(0, 0.0, 112.5), (1, 5.0, 7.5)]
-
-
-@pytest.mark.parametrize("budget", [1 / 3, 7.7, 100.0])
-def test_budgets_come_to_an_end_at_the_times_of_today(budget: float) -> None:
-    """Close to 1.7e9 s two floats are a quarter of a millionth of a second apart."""
-    now = 1_700_000_000.25
-    steps, on_budget = {0.0: {"j": copies(a=budget)}}, frozenset({Trigger.BUDGET})
-    policy = timetable(steps, model=ExecutionModel.COPIES, on=on_budget)
-    jobs = [submission("j", 10.0 * budget, submit_s=now)]
-    log = simulate(jobs, PAIR, policy, linear_speeds(PAIR, {"m": {"v100": 33.3}}))
-    assert [set(p.triggers) for p in log.plans] == [
-        {Trigger.ARRIVAL, Trigger.ROUND},
-        {Trigger.BUDGET},
-    ]
-    assert log.runs[0].samples == budget
 
 
 @pytest.mark.parametrize("planned_s", [2.0, 6.0], ids=["listens", "does not listen"])
@@ -178,3 +175,42 @@ def test_a_profiling_run_that_fails_at_once_is_not_tried_again_while_its_job_wai
     jobs = [submission("j", 10.0, (2,)), submission("k", 100.0, (4,))]
     log = simulate(jobs, cluster, timetable(steps), truth, SimulationSettings(grace_s=20.0))
     assert held(log) == [("b:1+c:1", 10.0, 10.0), ("a:2", 30.0, 35.0)]
+
+
+NOW = 1_700_000_000.0
+
+
+@given(
+    st.floats(0.0, 1e5),
+    st.lists(st.tuples(st.floats(1e-3, 1e4), st.floats(1e-3, 1e6)), min_size=1, max_size=3),
+)
+def test_every_budget_comes_to_its_end_however_time_rounds(
+    later: float, copies: list[tuple[float, float]]
+) -> None:
+    """At most two looks for each: one at the time foreseen, one at what rounding left over."""
+    start_s = NOW + later
+    whole = submission("j", 1e12)
+    active = Active(whole, whole.job, start_s, start_s, restart_cost_s=0.0)
+    for number, (speed, budget) in enumerate(copies):
+        placement = Placement(on(a=1), number, budget=budget)
+        active.runs[Purpose.RUN, number] = Held(
+            number, placement, start_s, start_s, speed, (("v100", 1),), budget=budget
+        )
+    noticed: set[int] = set()
+    for _ in range(2 * len(copies)):
+        if len(noticed) == len(copies):
+            break
+        active.settle(active.next_budget_at())
+        noticed |= {one.number for _, one in active.used_up()}
+    assert len(noticed) == len(copies)
+    for (_, budget), one in zip(copies, active.runs.values(), strict=True):
+        assert one.samples == budget
+
+
+def test_workers_that_begin_at_different_times_share_the_work() -> None:
+    assert finish_time(10.0, [(0.0, 1.0)]) == 10.0
+    assert finish_time(10.0, [(4.0, 2.0), (0.0, 1.0)]) == 6.0
+    assert finish_time(3.0, [(4.0, 2.0), (0.0, 1.0)]) == 3.0
+    assert finish_time(0.0, [(4.0, 2.0)]) == 4.0
+    assert finish_time(1.0, []) == float("inf")
+    assert finish_time(1.0, [(0.0, 0.0)]) == float("inf")

@@ -31,13 +31,6 @@ def test_a_plan_takes_effect_after_the_decision_time_and_nothing_is_asked_meanwh
     assert record(log, "k").wait_s == 7.0
 
 
-def test_a_job_that_is_withdrawn_while_a_plan_is_awaited_never_starts() -> None:
-    jobs = [submission("j", 10.0, cancel_s=2.0), submission("k", 10.0)]
-    log = run(jobs, decision_s=5.0)
-    assert held(log) == []
-    assert ends(log) == {"j": 2.0, "k": 15.0}
-
-
 def test_rounds_start_on_the_grid_of_the_first_submission_while_jobs_are_active() -> None:
     jobs = [submission("j", 35.0, submit_s=7.0), submission("k", 12.0, submit_s=100.0)]
     log = run(jobs, make_policy("las"), round_s=10.0)
@@ -179,15 +172,3 @@ def test_what_has_gone_before_a_plan_that_never_came_is_not_told_to_have_changed
         (10.0, {"j", "k"}, set()),
         (15.0, {"j"}, {"k"}),
     ]
-
-
-def test_a_job_that_comes_between_two_rounds_is_served_at_the_next() -> None:
-    jobs = [submission("j", 5.0), submission("k", 5.0, submit_s=7.0)]
-    log = run(jobs, fifo_again(lambda _: Replan(frozenset({Trigger.ROUND}))), round_s=20.0)
-    assert ends(log) == {"j": 5.0, "k": 25.0}
-    assert record(log, "k").wait_s == 13.0
-
-
-def test_a_plan_is_asked_for_once_at_each_instant() -> None:
-    log = run([submission(name, 10.0) for name in "jkl"])
-    assert [(plan.at_s, plan.placed, plan.waiting) for plan in log.plans] == [(0.0, 3, 0)]

@@ -7,10 +7,9 @@ import math
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import simulate
 from hetsched_core.types import EndState, Snapshot, Trigger
-from tests.hetsched_core.simulate.runs import ends, held, productive, record, run
+from tests.hetsched_core.simulate.runs import ends, held, record, run
 from tests.hetsched_core.simulate.timetable import timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, placed, submission
 
@@ -48,25 +47,9 @@ def test_a_job_can_be_withdrawn_in_every_phase(when: str) -> None:
     assert record(log).wait_s == sum(max(0.0, min(e, cancel_s) - s) for s, e in waits)
 
 
-def test_the_gpus_of_a_withdrawn_job_are_free_at_once() -> None:
-    jobs = [
-        submission("j", 1000.0, (4,), cancel_s=25.0),
-        submission("k", 1000.0, (4,), cancel_s=25.0),
-        submission("next", 8.0, (8,), submit_s=1.0),
-    ]
-    log = run(jobs)
-    assert held(log, "next") == [("a:4+b:4", 25.0, 26.0)]
-
-
 def test_a_job_whose_work_is_done_when_it_is_withdrawn_has_completed() -> None:
     log = run([submission("j", 10.0, cancel_s=10.0)])
     assert record(log).end_state is EndState.COMPLETED
-
-
-def test_a_job_that_fails_does_so_after_its_work() -> None:
-    log = run([submission("j", 10.0, ends_as=EndState.FAILED)])
-    assert (record(log).end_s, record(log).end_state) == (10.0, EndState.FAILED)
-    assert productive(log) == [(10.0, 10.0, RunEnd.FAILED)]
 
 
 def test_a_job_that_never_fits_does_not_keep_the_simulation_going() -> None:

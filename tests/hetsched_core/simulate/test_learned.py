@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,25 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import make_policy
-from hetsched_core.simulate import RunMeasurement, SimulationSettings, simulate
+from hetsched_core.simulate import RunMeasurement
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.throughput import builtin_speeds
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
-from hetsched_core.throughput.node_spread import node_spread, spread_out
 from hetsched_core.types import (
-    Cluster,
     Configuration,
-    EndState,
     Layer,
-    Node,
     Purpose,
-    Snapshot,
     Speeds,
     SpeedTable,
     TaskTimes,
 )
-from tests.hetsched_core.simulate.timetable import watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, submission
 
 MIXED = cluster_of(v1=("v100", 8), v2=("v100", 8), k1=("k80", 8), k2=("k80", 8))
@@ -161,16 +153,6 @@ def test_the_batch_and_the_times_of_tasks_are_given() -> None:
         assert found.tasks == tasks
 
 
-def test_estimates_of_unchanged_profiles_are_the_same_objects() -> None:
-    estimates = LearnedSpeeds(MIXED, TRUTH)
-    before = estimates.speeds(0.0)
-    assert estimates.speeds(1.0) is before
-    estimates.observe(run(on(v1=4)))
-    after = estimates.speeds(2.0)
-    changed = {p for p in TRUTH.profiles if after.table(p) is not before.table(p)}
-    assert changed == {MODEL}
-
-
 def test_equal_seeds_measure_equally() -> None:
     runs = [run(on(v1=4)), run(on(v2=4)), run(on(k1=1), purpose=Purpose.PROFILE)]
     assert same(learned(runs, seed=1).table(MODEL), learned(runs, seed=1).table(MODEL))
@@ -186,27 +168,6 @@ def test_learning_does_without_the_database() -> None:
 def test_a_noise_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match=r"noise of -0\.1"):
         LearnedSpeeds(MIXED, TRUTH, noise=-0.1)
-
-
-def test_under_a_spread_of_nodes_the_entity_layer_is_nearer_than_the_type_layer() -> None:
-    nodes = Cluster(tuple(Node(f"n{at}", "v100", 8) for at in range(20)))
-    plain = linear_speeds(nodes, {"m": {"v100": 10.0}})
-    truth = spread_out(plain, nodes, node_spread("longhorn-resnet"), 3)
-    rng = np.random.default_rng(4)
-    estimates, found = LearnedSpeeds(nodes, truth, seed=5), {}
-    places = [on(**{f"n{at}": 4}) for at in range(20)]
-    for done in range(1, 301):
-        estimates.observe(run(places[rng.integers(20)], truth, profile="m"))
-        speeds = estimates.speeds(0.0)
-        table = speeds.table("m")
-        without = speeds.revised({"m": replace(table, node_factor={})})
-        found[done] = [
-            np.mean([abs(s.speed("m", c) / truth.speed("m", c) - 1) for c in places])
-            for s in (speeds, without)
-        ]
-    assert found[300][0] < 0.4 * found[300][1]
-    assert found[300][0] < 0.5 * found[10][0]
-    assert found[100][0] < found[100][1]
 
 
 # -- nothing of the future -------------------------------------------------------------------------
@@ -234,43 +195,3 @@ def test_what_has_not_run_has_no_part_in_any_estimate(
         )
     one, other_truth = learned(runs), learned(runs, TRUTH.revised(elsewhere))
     assert all(same(one.table(p), other_truth.table(p)) for p in TRUTH.profiles)
-
-
-def test_estimates_do_not_depend_on_what_is_still_to_come() -> None:
-    """With and without the jobs that come after an hour, everything before it is the same."""
-    rng = np.random.default_rng(6)
-    jobs = []
-    for at in range(80):
-        counts, samples = (int(rng.choice([1, 2, 4])),), float(rng.uniform(1e4, 1e6))
-        profile = (MODEL, OTHER)[at % 2]
-        jobs.append(submission(str(at), samples, counts, submit_s=90.0 * at, profile=profile))
-    shown = []
-    for submissions in (jobs, [job for job in jobs if job.job.submit_s < 3600.0]):
-        seen: list[Snapshot] = []
-        estimates = LearnedSpeeds(MIXED, TRUTH, seed=7)
-        policy = watched(make_policy("srtf"), seen)
-        simulate(submissions, MIXED, policy, TRUTH, SimulationSettings(), estimates=estimates)
-        shown.append([snapshot for snapshot in seen if snapshot.now < 3600.0])
-    assert len(shown[0]) == len(shown[1]) >= 10
-    learned_something = False
-    for one, other in zip(*shown, strict=True):
-        for profile in (MODEL, OTHER):
-            assert same(one.speeds.table(profile), other.speeds.table(profile))
-            learned_something |= bool(one.speeds.table(profile).node_factor)
-        runs = {job: view.runs for job, view in one.jobs.items()}
-        assert runs == {job: view.runs for job, view in other.jobs.items()}
-    assert learned_something
-
-
-def test_jobs_that_can_have_one_run_each_are_measured_between_runs_and_all_end() -> None:
-    jobs = [submission(str(at), 5e5, (1, 4), submit_s=40.0 * at, profile=MODEL) for at in range(9)]
-    estimates = LearnedSpeeds(MIXED, TRUTH, seed=8)
-    settings = SimulationSettings(grace_s=5.0, runs_per_job=1)
-    log = simulate(jobs, MIXED, make_policy("hops"), TRUTH, settings, estimates=estimates)
-    assert {record.end_state for record in log.jobs} == {EndState.COMPLETED}
-    profiled = [r.configuration for r in log.runs if r.purpose is Purpose.PROFILE]
-    types = {log.header.cluster[name].gpu_type for where in profiled for name, _ in where}
-    assert types == {"v100", "k80"}
-    for job in jobs:
-        runs = sorted((r.since_s, r.freed_s) for r in log.runs if r.job == job.job.id)
-        assert all(freed <= since for (_, freed), (since, _) in pairwise(runs))

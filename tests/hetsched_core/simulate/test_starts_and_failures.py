@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from hetsched_core.errors import InputError, PlanError
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunEnd
-from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
+from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost, simulate
 from hetsched_core.types import EndState, Entry, Trigger
-from tests.hetsched_core.simulate.runs import FIFO, ends, held, productive, record, run
+from tests.hetsched_core.simulate.runs import FIFO, PAIR, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import timetable
-from tests.hetsched_core.worlds import cluster_of, placed, submission
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, placed, submission
 
 A, B = {"j": placed(a=1)}, {"j": placed(b=1)}
 MOVES = {0.0: A, 40.0: B}
@@ -111,14 +112,6 @@ def test_what_befalls_a_job_of_100_seconds_costs_this(
     assert record(log).preemptions == [row[-1] for row in expected].count(STOPPED)
 
 
-def test_a_job_alone_takes_its_samples_over_its_speed() -> None:
-    log = run([submission("j", 100.0, (2,), submit_s=5.0)])
-    assert ends(log) == {"j": 55.0}
-    assert productive(log) == [(50.0, 100.0, RunEnd.COMPLETED)]
-    assert record(log).wait_s == 0.0
-    assert record(log).restarts == 0
-
-
 def test_a_stopped_run_keeps_its_gpus_for_the_grace_time_and_makes_no_progress() -> None:
     steps = {
         0.0: {"j": placed(a=4)},
@@ -140,12 +133,6 @@ def test_what_gives_way_saves_nothing_and_leaves_at_once() -> None:
     log = run([low], timetable(steps), grace_s=15.0, checkpoint_s=30.0)
     assert held(log) == [("a:1", 0.0, 40.0), ("a:1", 60.0, 140.0)]
     assert productive(log) == [(30.0, 30.0, STOPPED), (70.0, 70.0, DONE)]
-
-
-def test_a_slower_configuration_slows_the_job_down() -> None:
-    steps = {0.0: {"j": placed(a=2)}, 10.0: {"j": placed(a=1, b=1)}}
-    log = run([submission("j", 60.0, (2,))], timetable(steps), several_nodes=0.5)
-    assert ends(log) == {"j": 10.0 + 10.0 + 40.0}
 
 
 @pytest.mark.parametrize(
@@ -171,22 +158,11 @@ def test_a_crash_of_a_job_that_runs_nowhere_changes_nothing() -> None:
     assert ends(log) == {"j": 15.0}
 
 
-def test_a_job_that_comes_to_an_idle_cluster_at_the_start_of_a_round_is_in_it() -> None:
-    late = [submission("j", 20.0), submission("k", 20.0, submit_s=60.0)]
-    log = run(late, make_policy("gavel"), round_s=30.0)
-    assert ends(log) == {"j": 20.0, "k": 80.0}
-
-
 def test_a_long_outage_is_waited_for() -> None:
     incidents = [i for node in "ab" for i in (NodeLost(10.0, node), NodeBack(2500.0, node))]
     jobs = [submission("j", 3000.0)]
     log = run(jobs, make_policy("las"), round_s=1.0, incidents=tuple(incidents))
     assert record(log).end_state is EndState.COMPLETED
-
-
-def test_a_job_that_can_never_run_is_never_run_though_it_is_cancelled() -> None:
-    log = run([submission("j", 10.0), submission("k", 10.0, (500,), cancel_s=5.0)])
-    assert record(log, "k").end_state is EndState.NEVER
 
 
 def test_a_gang_loses_all_its_gpus_with_one_node() -> None:
@@ -221,3 +197,51 @@ def test_nothing_starts_on_a_node_that_was_drained_after_the_plan_was_made() -> 
     )
     assert held(log, "old") == [("a:4", 2.0, 42.0)]
     assert held(log, "new") == [("b:4", 43.0, 53.0)]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "incidents", "named"),
+    [
+        ("", (), "no job to simulate"),
+        ("ijj", (), "'j' occurs twice"),
+        ("j", (NodeLost(0.0, "zz"),), "unknown node 'zz'"),
+        ("j", (JobCrashed(20.0, "never heard of"),), "unknown job 'never heard of'"),
+    ],
+)
+def test_input_that_makes_no_sense_is_refused_by_name(
+    jobs: str, incidents: tuple[Incident, ...], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        run([submission(name, 1.0) for name in jobs], incidents=incidents)
+
+
+def test_an_invalid_plan_ends_the_run_with_the_rule_that_it_breaks() -> None:
+    with pytest.raises(PlanError, match=r"'as-told'.*t=0.000 s: requirement: job j gets 3 GPUs"):
+        run([submission("j", 1.0)], timetable({0.0: {"j": placed(a=3)}}))
+
+
+def test_the_stopwatch_measures_decisions_and_whoever_wants_it_is_told_of_ends() -> None:
+    ticks = iter(range(1000))
+    told: list[int] = []
+    speeds = linear_speeds(PAIR, {"m": {"v100": 1.0}})
+    log = simulate(
+        [submission("j", 10.0), submission("k", 20.0)],
+        PAIR,
+        FIFO,
+        speeds,
+        stopwatch=lambda: float(next(ticks)),
+        ended=told.append,
+    )
+    assert {plan.plan_s for plan in log.plans} == {1.0}
+    assert log.wall_s == 2 * len(log.plans) + 1
+    assert told == [1, 2]
+
+
+def test_the_log_records_when_nodes_changed_and_only_changes() -> None:
+    incidents = (NodeLost(1.0, "a"), NodeLost(2.0, "a"), NodeBack(3.0, "a"), NodeDrained(4.0, "b"))
+    log = run([submission("j", 20.0)], incidents=incidents)
+    assert [(n.at_s, n.node, n.condition.value) for n in log.nodes] == [
+        (1.0, "a", "down"),
+        (3.0, "a", "up"),
+        (4.0, "b", "drained"),
+    ]

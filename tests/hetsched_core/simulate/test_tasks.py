@@ -20,7 +20,6 @@ from hetsched_core.simulate import (
 )
 from hetsched_core.types import (
     Cluster,
-    EndState,
     ExecutionModel,
     LossCurve,
     Node,
@@ -115,12 +114,6 @@ def test_a_round_opens_when_all_tasks_of_the_one_before_are_in_step() -> None:
         ("j", "a", 15.0, 19.0),
     ]
     assert ends(log) == {"j": 20.0}
-
-
-def test_an_item_may_stand_for_several_tasks_of_a_round() -> None:
-    both = TaskSequence("a", 0, (TaskBlock((TaskItem("j", 0, tasks=2),)),))
-    log = run([job("j", scale=2)], {0.0: step(both)})
-    assert ends(log) == {"j": 9.0}
 
 
 def test_every_task_does_its_share_of_the_samples() -> None:
@@ -250,13 +243,6 @@ def test_a_task_waits_for_the_cpus_that_another_plans_task_still_has() -> None:
     steps = {0.0: step(gpu(0, "j0")), 2.0: step(gpu(1, "k0"))}
     log = run([job("j", cpus=8.0), job("k", cpus=8.0)], steps, cluster)
     assert tasks(log) == [("j", "a", 0.0, 4.0), ("k", "a", 4.0, 8.0)]
-
-
-def test_the_tasks_of_a_job_that_has_gone_fall_away_and_its_gpu_goes_on() -> None:
-    withdrawn = submission("j", 80.0, tasks=TaskShape(1, 10), cancel_s=2.0)
-    log = run([withdrawn, job("k")], {0.0: step(gpu(0, "j0", "j1", "k0"))})
-    assert log.jobs[0].end_state is EndState.CANCELLED
-    assert tasks(log) == [("j", "a", 0.0, 2.0), ("k", "a", 2.0, 6.0)]
 
 
 def test_a_lost_task_is_next_on_its_gpu_where_no_plan_says_otherwise() -> None:

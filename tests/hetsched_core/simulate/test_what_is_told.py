@@ -6,19 +6,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hetsched_core.simulate import KnownSpeeds, RunMeasurement, SimulationSettings, simulate
+from hetsched_core.simulate import RunMeasurement, SimulationSettings, simulate
 from hetsched_core.types import (
     EndState,
     ExecutionModel,
     Knowledge,
     OfflineSnapshot,
-    Purpose,
     Snapshot,
     Speeds,
     Submission,
     Trigger,
 )
-from tests.hetsched_core.simulate.runs import FIFO, PAIR, copies, ends, run
+from tests.hetsched_core.simulate.runs import FIFO, PAIR, copies, run
 from tests.hetsched_core.simulate.timetable import Step, timetable, watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, placed, profiling, submission
 
@@ -89,21 +88,6 @@ def test_a_run_that_has_done_its_budget_shows_so_and_its_speed() -> None:
     assert (seen[1].now, run_seen.samples, run_seen.speed) == (10.0, 40.0, 4.0)
 
 
-def test_estimates_are_told_of_every_run_that_ends_profiling_runs_too() -> None:
-    truth = linear_speeds(PAIR, {"m": {"v100": 1.0}})
-    notes = Notes(truth)
-    measured = replace(profiling(on(b=2), until_s=50.0), budget=4.0)
-    steps = {0.0: Step({"j": placed(a=1)}, {"j": measured}), 4.0: Step({"j": placed(b=2)})}
-    jobs = [submission("j", 10.0, (1, 2))]
-    settings = SimulationSettings(restart_cost_s=5.0, grace_s=2.0)
-    simulate(jobs, PAIR, timetable(steps), truth, settings, estimates=notes)
-    assert [(m.purpose, str(m.configuration), m.samples, m.seconds) for m in notes.told] == [
-        (Purpose.PROFILE, "b:2", 4.0, 2.0),
-        (Purpose.RUN, "a:1", 4.0, 4.0),
-        (Purpose.RUN, "b:2", 6.0, 3.0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("knows", "samples", "limit_s"),
     [
@@ -136,15 +120,6 @@ def test_only_a_policy_that_declares_it_is_shown_the_future() -> None:
     seen.clear()
     run(jobs, timetable(both, seen=seen))
     assert not any(isinstance(snapshot, OfflineSnapshot) for snapshot in seen)
-
-
-def test_jobs_run_at_true_speeds_whatever_is_estimated() -> None:
-    truth, wrong = (linear_speeds(PAIR, {"m": {"v100": s}}) for s in (1.0, 100.0))
-    seen: list[Snapshot] = []
-    policy, estimates = watched(FIFO, seen), KnownSpeeds(wrong)
-    log = simulate([submission("j", 10.0)], PAIR, policy, truth, estimates=estimates)
-    assert ends(log) == {"j": 10.0}
-    assert seen[0].speeds is wrong
 
 
 def test_a_snapshot_names_what_is_new_and_what_has_gone_since_the_plan_in_force_was_made() -> None:

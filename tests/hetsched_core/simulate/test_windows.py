@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from hetsched_core.errors import PlanError
-from hetsched_core.policy import Policy, make_policy, policy_names
-from hetsched_core.records.runlog import RunEnd, RunLog
-from hetsched_core.simulate import SimulationSettings, simulate
+from hetsched_core.policy import make_policy, policy_names
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.types import (
     ExecutionModel,
     Plan,
@@ -20,25 +20,15 @@ from hetsched_core.types import (
     Waiting,
     Window,
 )
-from tests.hetsched_core.simulate.runs import FIFO, PAIR, held
+from tests.hetsched_core.simulate.runs import FIFO, held, run
 from tests.hetsched_core.simulate.timetable import policy_of, timetable
-from tests.hetsched_core.worlds import linear_speeds, placed, submission
+from tests.hetsched_core.worlds import placed, submission
 
 WINDOW = Window(frozenset({"b"}), 500.0, 800.0, "maintenance")
+SETTINGS: dict[str, Any] = {"restart_cost_s": 0.0, "round_s": 60.0, "windows": (WINDOW,)}
 GANGS = [name for name in policy_names() if make_policy(name).info.model is ExecutionModel.GANG]
 MOVING = [name for name in GANGS if name != "slurm"]
 """Slurm stops nobody for a window."""
-
-
-def run(
-    submissions: list[Submission],
-    policy: Policy,
-    windows: tuple[Window, ...] = (WINDOW,),
-    **settings: float,
-) -> RunLog:
-    speeds = linear_speeds(PAIR, {"m": {"v100": 1.0}})
-    chosen = SimulationSettings(restart_cost_s=0.0, round_s=60.0, windows=windows, **settings)  # type: ignore[arg-type]
-    return simulate(submissions, PAIR, policy, speeds, chosen)
 
 
 def limited(
@@ -58,7 +48,7 @@ def test_short_jobs_run_before_a_window_and_long_ones_that_cannot_be_moved_after
         limited("long", 400.0, 600.0, preemptible=False),
         limited("short", 100.0, 120.0, preemptible=False, submit_s=1.0),
     ]
-    log = run(jobs, make_policy(name))
+    log = run(jobs, make_policy(name), **SETTINGS)
     (short,) = held(log, "short")
     (long,) = held(log, "long")
     assert short[0] == long[0] == "b:4"
@@ -73,7 +63,7 @@ def test_who_can_be_moved_works_until_the_window_and_has_left_when_it_begins(
     name: str, decision_s: float
 ) -> None:
     jobs = [limited("j", 900.0, None, preemptible=True)]
-    log = run(jobs, make_policy(name), grace_s=20.0, decision_s=decision_s)
+    log = run(jobs, make_policy(name), grace_s=20.0, decision_s=decision_s, **SETTINGS)
     (before, after) = held(log, "j")
     assert 470.0 <= before[2] <= 500.0
     assert after[1] >= 800.0
@@ -87,7 +77,7 @@ def test_slurm_starts_nobody_whose_limit_reaches_into_a_window() -> None:
         limited("none", 100.0, None, preemptible=True),
         limited("short", 100.0, 450.0, preemptible=True, submit_s=1.0),
     ]
-    log = run(jobs, make_policy("slurm"))
+    log = run(jobs, make_policy("slurm"), **SETTINGS)
     assert held(log, "short")[0][1] < 60.0
     assert held(log, "none")[0][1] >= 800.0
 
@@ -96,7 +86,7 @@ def test_slurm_starts_nobody_whose_limit_reaches_into_a_window() -> None:
 def test_who_may_go_elsewhere_does_and_gpus_outside_are_used_meanwhile(name: str) -> None:
     free = [submission(f"j{k}", 4 * 300.0, (4,), preemptible=False) for k in range(4)]
     jobs = [replace(s, job=replace(s.job, time_limit_s=310.0)) for s in free]
-    log = run(jobs, make_policy(name))
+    log = run(jobs, make_policy(name), **SETTINGS)
     on_a = sorted((r.since_s, r.freed_s) for r in log.runs if str(r.configuration) == "a:4")
     on_b = sorted((r.since_s, r.freed_s) for r in log.runs if str(r.configuration) == "b:4")
     assert on_b[0][1] <= 500.0
@@ -114,7 +104,7 @@ def test_a_job_without_room_outside_a_window_is_told_of_the_window() -> None:
         seen.extend(entry for entry in made.entries.values() if isinstance(entry, Waiting))
         return made
 
-    run([limited("j", 400.0, 600.0, preemptible=False)], policy_of(plan))
+    run([limited("j", 400.0, 600.0, preemptible=False)], policy_of(plan), **SETTINGS)
     assert {(entry.reason.code, entry.reason.detail) for entry in seen} == {
         (ReasonCode.CLOSED, "maintenance")
     }
@@ -123,7 +113,7 @@ def test_a_job_without_room_outside_a_window_is_told_of_the_window() -> None:
 def test_a_plan_that_keeps_a_job_where_a_window_closes_is_refused() -> None:
     stays = timetable({0.0: {"j": placed(b=4)}})
     with pytest.raises(PlanError, match="closed: job j on b, which a window closes to it"):
-        run([limited("j", 900.0, None, preemptible=True)], stays)
+        run([limited("j", 900.0, None, preemptible=True)], stays, **SETTINGS)
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -131,6 +121,9 @@ def test_a_window_on_nodes_that_nobody_uses_changes_nothing(name: str) -> None:
     """What runs elsewhere, and when, is the same to the last bit."""
     given = [submission(f"j{k}", 100.0 + k, (1 + k % 4,), submit_s=7.0 * k) for k in range(6)]
     jobs = [replace(s, job=replace(s.job, nodes=frozenset({"a"}))) for s in given]
-    plain, windowed = (run(jobs, make_policy(name), windows) for windows in ((), (WINDOW,)))
+    plain, windowed = (
+        run(jobs, make_policy(name), **SETTINGS | {"windows": windows})
+        for windows in ((), (WINDOW,))
+    )
     assert plain.runs == windowed.runs
     assert plain.jobs == windowed.jobs

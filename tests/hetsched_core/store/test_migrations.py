@@ -7,7 +7,6 @@ import duckdb
 import pytest
 
 from hetsched_core.store import (
-    IN_MEMORY,
     JobEvent,
     Mode,
     NotAStoreError,
@@ -145,10 +144,3 @@ def test_a_log_without_its_store_is_not_taken_for_that_of_a_new_one(path: Path) 
     with pytest.raises(StoreError, match="still there"):
         Store.open(path, Mode.WRITE)
     assert log.read_bytes() == b"what was not yet merged"
-
-
-def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
-    for _ in range(2):
-        with Store.open(IN_MEMORY, Mode.WRITE) as store:
-            assert store.summary().measurements == 0
-            store.record([measured(100.0)])

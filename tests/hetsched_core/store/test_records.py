@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.records.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import (
     BandwidthMeasurement,
     BandwidthTerm,
@@ -15,22 +15,14 @@ from hetsched_core.store import (
     Decision,
     Moments,
     ProfileKey,
-    StoredRun,
 )
-from hetsched_core.types import Purpose
 from tests.hetsched_core.store.measured import RESNET, TIMES, measured
-from tests.hetsched_core.worlds import on
 
 SPEED = measured(250.0, "n1", "n2", gpus=4)
 DATA = DataTimes(RESNET, "a100", (0.1, 0.2), (0.1, 0.1))
 BANDWIDTH = BandwidthMeasurement("a100", BandwidthTerm.LINK, Moments(1, 2e9), 1e9)
 RING = BandwidthMeasurement("a100", BandwidthTerm.NETWORK_RING, Moments(1, 0.5), 1e9)
 DECISION = Decision("hops", PlanRecord(1e9, frozenset(), 0.1, 1, 2))
-RUN = StoredRun(
-    RunRecord("7", 0, 0, Purpose.RUN, on(n1=2), 1e9, 2e9, 5e8, 1e6, RunEnd.COMPLETED),
-    "nonce123",
-    RESNET,
-)
 
 
 @pytest.mark.parametrize(
@@ -39,10 +31,8 @@ RUN = StoredRun(
         ("", "alice", "empty"),
         ("x" * 257, "alice", "too long"),
         ("a\nb", "alice", "a line break"),
-        ("a\0", "alice", "a NUL"),
         ("\ud800", "alice", "half a surrogate pair, which no file can hold"),
         ("a\u202eb", "alice", "turns the line around"),
-        (" a", "alice", "blank in front"),
         ("a", "al\tice", "a tab in the owner"),
     ],
 )
@@ -54,17 +44,9 @@ def test_names_that_no_listing_could_show_are_refused(name: str, owner: str, why
 @pytest.mark.parametrize(
     ("record", "changes", "named"),
     [
-        (SPEED, {"speed": Moments(1, 0.0)}, "speed of 0.0"),
-        (SPEED, {"speed": Moments(1, -5.0)}, "speed of -5.0"),
-        (SPEED, {"speed": Moments(1, 1e13)}, "speed of 10000000000000.0"),
-        (SPEED, {"gpus": 1}, "1 GPUs on 2 nodes"),
         (SPEED, {"node_count": 0}, "on 0 nodes"),
         (SPEED, {"gpus": 10**7}, "10000000 GPUs"),
-        (SPEED, {"gpus": 10**400}, "GPUs on 2 nodes"),
         (SPEED, {"at_s": math.nan}, "time of nan"),
-        (SPEED, {"at_s": -1.0}, "time of -1.0"),
-        (SPEED, {"at_s": 1e12}, "time of 1000000000000.0"),
-        (SPEED, {"gpu_type": ""}, "GPU type ''"),
         (SPEED, {"nodes": ("n1",)}, "1 names for 2 nodes"),
         (SPEED, {"nodes": ("n1", "n1")}, "name each once"),
         (SPEED, {"nodes": ("n1", "")}, "node ''"),
@@ -73,17 +55,12 @@ def test_names_that_no_listing_could_show_are_refused(name: str, owner: str, why
         (TIMES, {"forward_s": Moments(1, -0.1)}, "part of -0.1 s"),
         (TIMES, {"update_s": Moments(1, 86_401.0)}, "part of 86401.0 s"),
         (TIMES, {"backward_s": Moments(3, 0.1)}, "measured 1 times, another part 3"),
-        (TIMES, {"forward_s": Moments(3, 0.1)}, "measured 3 times, another part 1"),
-        (TIMES, {"at_s": math.inf}, "time of inf"),
         (DATA, {"wait_s": (0.1,)}, "2 data times and 1 waits"),
         (DATA, {"data_s": (math.nan, 0.1)}, "of nan s"),
-        (DATA, {"wait_s": (-0.1, 0.1)}, "of -0.1 s"),
-        (DATA, {"data_s": (1e9, 0.1)}, "of 1000000000.0 s"),
         (BANDWIDTH, {"value": Moments(1, 0.0)}, "bandwidth of 0.0"),
         (BANDWIDTH, {"value": Moments(1, 1e16)}, "bandwidth of 1e"),
         (RING, {"value": Moments(1, 1.5)}, "network_ring of 1.5"),
         (DECISION, {"plan": PlanRecord(math.nan, frozenset(), 0.1, 1, 2)}, "time of nan"),
-        (RUN, {"run": replace(RUN.run, samples=math.nan)}, "nan in a run of job 7"),
     ],
 )
 def test_what_cannot_have_been_measured_is_refused(

@@ -14,7 +14,6 @@ from hetsched_core.store import (
 )
 from hetsched_core.store.measurements import MAX_FITTED
 from hetsched_core.throughput.data_time import fit_modes
-from hetsched_core.throughput.gpus import known_gpus
 from hetsched_core.throughput.iteration import Pattern
 from tests.hetsched_core.store.measured import RESNET, TIMES
 
@@ -139,13 +138,3 @@ def test_bandwidths_are_means_and_what_is_not_measured_is_not_known(store: Store
     assert (a100.link, a100.network, a100.network_ring) == (3.5e9, 5e8, 0.5)
     assert (v100.network, v100.network_ring) == (1e8, 0.0)
     assert np.isnan([v100.link, h100.link, h100.network]).all()
-
-
-def test_published_rates_come_back_as_they_were(store: Store) -> None:
-    specs = known_gpus()
-    store.record_gpu_specs(specs)
-    store.record_gpu_specs([])
-    faster = replace(specs[0], single_tflops=1000.0)
-    store.record_gpu_specs([faster])
-    expected = sorted((faster, *specs[1:]), key=lambda spec: spec.name)
-    assert store.gpu_specs() == tuple(expected)

@@ -1,20 +1,13 @@
 """Worked example W9 of the Hops estimator, and modes of data times that are found again."""
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
 from hetsched_core.throughput.data_time import (
     LEAST_SAMPLES,
-    MOST_DATA_S,
-    DataMode,
-    check_modes,
     expected_max,
     fit_modes,
 )
@@ -123,43 +116,9 @@ def test_two_constants_are_two_modes() -> None:
     assert (first.share, second.share) == pytest.approx((0.75, 0.25))
 
 
-@given(st.lists(st.floats(0, MOST_DATA_S), min_size=1, max_size=60))
+@given(st.lists(st.floats(0, 86_400.0), min_size=1, max_size=60))
 def test_whatever_the_samples_the_modes_are_valid(data: list[float]) -> None:
     modes = fit_modes(np.array(data))
-    check_modes(modes)
+    assert sum(mode.share for mode in modes) == pytest.approx(1.0)
     tolerance = 1e-9 * max(data)
     assert all(min(data) - tolerance <= m.data_s <= max(data) + tolerance for m in modes)
-
-
-def fitted(*data: float, wait: list[float] | None = None) -> object:
-    return fit_modes(np.array(data), None if wait is None else np.array(wait))
-
-
-HALF = DataMode(0.5, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("refused", "message"),
-    [
-        (lambda: fitted(), "at least one iteration"),
-        (lambda: fitted(0.1, math.nan), "iteration 1 is nan"),
-        (lambda: fitted(5.0, -3.0, 1.0), "iteration 1 is -3"),
-        (lambda: fitted(0.1, math.inf), "is inf"),
-        (lambda: fitted(1e9), "expected 0 to 86400 s"),
-        (lambda: fitted(0.1, wait=[0.1, 0.2]), "for every iteration"),
-        (lambda: fitted(0.1, wait=[math.nan]), "the wait of iteration 0 is nan"),
-        (lambda: fit_modes(np.array([[0.1]])), "shape"),
-        (lambda: DataMode(0.0, 0.1), "share"),
-        (lambda: DataMode(1.5, 0.1), "share"),
-        (lambda: DataMode(math.nan, 0.1), "share"),
-        (lambda: DataMode(1.0, -0.1), "mean"),
-        (lambda: DataMode(1.0, math.nan), "mean"),
-        (lambda: DataMode(1.0, 0.1, -0.1), "deviation"),
-        (lambda: check_modes(()), "add up to 1"),
-        (lambda: check_modes((HALF,)), "add up to 1"),
-        (lambda: check_modes((HALF, HALF, HALF)), "add up to 1"),
-    ],
-)
-def test_what_cannot_be_is_refused(refused: Callable[[], object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        refused()

@@ -1,14 +1,10 @@
 """The measured layers: what a type does, and what its nodes do differently."""
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.errors import InputError
 from hetsched_core.throughput.measured import Axes, SpeedRows, combine
 from tests.hetsched_core.throughput import naive
 
@@ -70,33 +66,3 @@ def test_a_noisy_run_moves_a_node_little_and_many_move_it_far() -> None:
     assert 0.95 < factor(100) < factor(10) < factor(1) < 1.0
     assert factor(1) > 0.965
     assert factor(1000) == pytest.approx(0.95, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ((0, 0, 1, 1, math.nan, 1, 0), "per GPU in row 0 is nan"),
-        ((0, 0, 1, 1, -5.0, 1, 0), "per GPU in row 0 is -5.0"),
-        ((0, 0, 1, 1, 0.0, 1, 0), "per GPU in row 0 is 0.0"),
-        ((0, 0, 1, 1, 1e15, 1, 0), "expected 1e-12 to 1e"),
-        ((0, 0, 1, 1, 5.0, 0, 0), "measurements in row 0 is 0"),
-        ((0, 0, 1, 1, 5.0, 1, math.nan), "deviation"),
-        ((0, 0, 0, 1, 5.0, 1, 0), "number of GPUs in row 0 is 0"),
-        ((0, 0, 2, 3, 5.0, 1, 0), "2 GPUs on 3 nodes"),
-        ((-1, 0, 1, 1, 5.0, 1, 0), "profile in row 0 is -1"),
-    ],
-)
-def test_bad_rows_are_refused_with_row_and_value(row: Row, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        rows(row)
-
-
-def test_columns_are_of_one_length_and_cannot_be_changed_by_who_made_them() -> None:
-    speeds = np.array([5.0])
-    good = replace(rows((0, 0, 1, 1, 5.0, 1, 0)), per_gpu=speeds)
-    speeds[0] = math.nan
-    assert good.per_gpu.tolist() == [5.0]
-    with pytest.raises(ValueError, match="read-only"):
-        good.per_gpu[0] = 1.0
-    with pytest.raises(InputError, match="differ in length"):
-        replace(good, count=np.array([1, 2]))

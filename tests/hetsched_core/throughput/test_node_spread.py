@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched_core.errors import InputError, UnknownNameError
+from hetsched_core.errors import UnknownNameError
 from hetsched_core.throughput.node_spread import LEVELS, node_spread, node_spreads, spread_out
 from hetsched_core.types import Cluster, Node, Speeds
 from tests.hetsched_core.worlds import linear_speeds, on
@@ -74,9 +74,3 @@ def test_a_node_is_faster_by_its_factor_and_an_ordinary_one_is_as_it_was() -> No
 def test_an_unknown_spread_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'longhorn-bert'"):
         node_spread("longhorn-bart")
-
-
-@pytest.mark.parametrize("speeds", [(1.0,) * 3, (1.0,) * 10 + (0.9,), (0.0,) + (1.0,) * 10])
-def test_a_spread_that_is_no_quantile_function_is_refused(speeds: tuple[float, ...]) -> None:
-    with pytest.raises(InputError, match="ascending"):
-        replace(WIDE, speeds=speeds)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.store import (
     BandwidthMeasurement,
     BandwidthTerm,
@@ -128,11 +127,3 @@ def test_times_that_are_all_zero_say_as_much_as_an_empty_store(store: Store) -> 
         [BasicTimes(KEY, "v100", 64, 10**8, Pattern.SERIAL_DATA, zero, zero, zero, NOW)]
     )
     assert estimates(store).answer("resnet", on(a0=1)) == nothing
-
-
-def test_arguments_that_do_not_go_together_are_refused(store: Store) -> None:
-    stored, known = store.layers([KEY], TYPES), store.bandwidths(TYPES)
-    with pytest.raises(InputError, match="1 bandwidths for 2"):
-        layers_of(stored, known[:1], CLUSTER, ["resnet"])
-    with pytest.raises(InputError, match="2 names for 1"):
-        layers_of(stored, known, CLUSTER, ["resnet", "bert"])

@@ -1,7 +1,6 @@
 """Worked examples W8 and W9 by the plain formulas and through the compiled one, and its twin."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.errors import InputError
-from hetsched_core.kernels import iteration as kernels
 from hetsched_core.throughput.data_time import DataMode
 from hetsched_core.throughput.iteration import (
     Bandwidths,
@@ -21,7 +18,6 @@ from hetsched_core.throughput.iteration import (
     iteration_s,
 )
 from hetsched_core.throughput.theory import InferenceModel, IterationTheory, TrainingModel
-from tests.hetsched_core.throughput.naive import Floats
 
 TIMES = IterationTimes(data_s=0.05, forward_s=0.1, backward_s=0.2, update_s=0.01, sync_wait_s=0.005)
 W8 = TrainingModel(64, TIMES, 1e8, Bandwidths(link=2e9, network=5e8), Pattern.OVERLAPPED_DATA)
@@ -143,51 +139,3 @@ def test_the_kernel_agrees_with_its_twin(models: list[TrainingModel]) -> None:
     gpus, nodes = (np.array([s[i] for s in shapes] * len(models)) for i in (0, 1))
     expected = [model.per_gpu(*shape) for model in models for shape in shapes]
     assert theory.per_gpu(row, gpus, nodes) == pytest.approx(expected, rel=1e-12, nan_ok=True)
-
-
-GOOD = IterationTheory.of([(0, 0, W8), (1, 0, W8)])
-
-
-def with_column(column: int, value: float) -> IterationTheory:
-    models = GOOD.models.copy()
-    models[1, column] = value
-    return replace(GOOD, models=models)
-
-
-def asked(row: list[int], gpus: list[int], nodes: list[int]) -> Floats:
-    return GOOD.per_gpu(*(np.array(column, dtype=np.int64) for column in (row, gpus, nodes)))
-
-
-@pytest.mark.parametrize(
-    ("refused", "message"),
-    [
-        (lambda: replace(W8, batch_size=0), "batch size is 0"),
-        (lambda: replace(W8, batch_size=math.nan), "batch size is nan"),
-        (lambda: replace(W8, parameters=-1), "parameters is -1"),
-        (lambda: replace(W8, parameters=math.inf), "parameters is inf"),
-        (lambda: replace(W8, times=replace(TIMES, forward_s=-1)), "forward time is -1"),
-        (lambda: replace(W8, times=replace(TIMES, backward_s=math.nan)), "backward time is nan"),
-        (lambda: replace(W8, times=replace(TIMES, update_s=1e9)), "update time is 1000000000.0"),
-        (lambda: replace(W8, times=replace(TIMES, data_s=-1), modes=()), "data mode is -1"),
-        (lambda: replace(W8, times=IterationTimes(0, 0, 0, 0, 0), modes=()), "all times"),
-        (lambda: replace(W8, bandwidths=Bandwidths(0, 1)), "link bandwidth is 0"),
-        (lambda: replace(W8, bandwidths=Bandwidths(1, -1)), "network bandwidth is -1"),
-        (lambda: replace(W8, bandwidths=Bandwidths(1, 1, 2)), "network_ring is 2"),
-        (lambda: replace(W8, modes=(HIT,)), "add up to 1"),
-        (lambda: with_column(kernels.BATCH, 0.0), "batch size in row 1 is 0.0"),
-        (lambda: with_column(kernels.FORWARD, math.nan), "forward time in row 1 is nan"),
-        (lambda: with_column(kernels.LINK, -1.0), "time over the link in row 1 is -1"),
-        (lambda: with_column(kernels.FIRST_MODE, 0.5), "shares of the data modes in row 1"),
-        (lambda: with_column(kernels.FIRST_MODE + 1, math.inf), "first data mode in row 1 is inf"),
-        (lambda: replace(GOOD, models=GOOD.models[:, 1:]), r"\(2, 15\); expected \(2, 16\)"),
-        (lambda: replace(GOOD, gpu_type=np.array([0])), "differ in length"),
-        (lambda: asked([2], [1], [1]), "row of the theory in row 0 is 2"),
-        (lambda: asked([0], [0], [1]), "number of GPUs in row 0 is 0"),
-        (lambda: asked([0], [1], [-1]), "number of nodes in row 0 is -1"),
-        (lambda: asked([0, 0], [1], [1]), "differ in length"),
-    ],
-)
-def test_what_cannot_be_is_refused(refused: Callable[[], object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        refused()
-    assert len(asked([], [], [])) == 0
