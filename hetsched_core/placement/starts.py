@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import overload
 
-from hetsched_core.kernels.backfill import Floats, Ints
+from hetsched_core.kernels import Floats, Ints
 from hetsched_core.placement.free import on_one_node
 from hetsched_core.types import Cluster, Configuration, Reservation
 from hetsched_core.types.making import cheaply_made
