@@ -225,13 +225,7 @@ def test_measured_rates_divide_the_steps_as_soon_as_a_round_has_shown_them() -> 
     assert makespan(measured) == pytest.approx(makespan(known), rel=0.02)
 
 
-def test_jobs_get_the_lowest_free_numbers_and_keep_them() -> None:
-    first = TrackerNotes().seen([view("a"), view("b"), view("c")])
-    assert first.parents == {"a": 0, "b": 1, "c": 2}
-    assert first.seen([view("a"), view("c"), view("d")]).parents == {"a": 0, "c": 2, "d": 1}
-
-
 def test_the_tracker_survives_being_written_down_and_being_lost() -> None:
-    tracker = TrackerNotes({"j": 3}, {"m": {"n0": 2.5}}, {"j": {"0": 7}})
+    tracker = TrackerNotes({"m": {"n0": 2.5}}, {"j": {"0": 7}})
     assert TrackerNotes.read(json.loads(json.dumps(tracker.as_memory()))) == tracker
     assert TrackerNotes.read({}) == TrackerNotes.read({"version": 0}) == TrackerNotes()
