@@ -18,7 +18,6 @@ from tests.hetsched_core.choose.naive import (
     pieces_of,
     placement_faults,
     pooled_problem,
-    problem_of,
     small_problem,
 )
 
@@ -125,27 +124,6 @@ def test_values_of_any_size_give_a_feasible_choice_near_its_bound(power: float) 
     assert other.objective == pytest.approx(one.objective * 1e9, rel=1e-3)
     if power == 1.0:
         np.testing.assert_allclose(other.prices, one.prices * 1e9, rtol=1e-2)
-
-
-def test_no_options_and_no_jobs_are_a_problem_like_any_other() -> None:
-    for jobs in (0, 2):
-        found = choose(problem_of([(8, 2)], [()] * jobs))
-        assert found.option.tolist() == [-1] * jobs
-        assert (found.objective, found.bound, found.gap) == (0.0, 0.0, 0.0)
-
-
-def test_nodes_with_many_gpus_are_priced_by_gpu() -> None:
-    draw = np.random.default_rng(0)
-    problem = problem_of(
-        [(72, 3)],
-        [
-            [(float(draw.uniform(1, 2) * s**0.9), [(0, s)]) for s in range(1, 40, 3)]
-            for _ in range(30)
-        ],
-    )
-    found = choose(problem, gap=1e-2)
-    assert found.gap <= 1e-2
-    assert placement_faults(problem, found.option) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

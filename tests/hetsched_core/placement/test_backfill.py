@@ -33,7 +33,6 @@ from hetsched_core.types import (
 from tests.hetsched_core.placement.naive_backfill import Candidate, NaiveTimeline
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, snapshot_of, view
 
-ONE_TYPE = cluster_of(a0=("a100", 4), a1=("a100", 4))
 SHAPES = (ALL_SHAPES, ALL_SHAPES - {Shape.UNEVEN, Shape.MIXED_TYPES})
 
 
@@ -90,33 +89,6 @@ def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() 
         "second": (110.0, "a0:4"),
         "small": (120.0, "a0:1"),
         "tiny": (0.0, "a0:1"),
-    }
-
-
-def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -> None:
-    cluster = cluster_of(a0=("a100", 4), v0=("v100", 4))
-    snapshot = snapshot_of(cluster, [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=4), 100.0)
-    timeline.hold(view("s").job, on(v0=3), 100.0)
-    queue = [
-        candidate(snapshot, view(name, counts=(gpus,), gpu_types=frozenset({kind})).job, limit_s)
-        for name, gpus, kind, limit_s in (
-            ("a-head", 4, "a100", 10),
-            ("a-next", 4, "a100", 10),
-            ("v-head", 4, "v100", 10),
-            ("v-next", 4, "v100", 10),
-            ("v-long", 1, "v100", 101),
-        )
-    ]
-    followed = {"a-head": (100.0, "a0:4"), "a-next": (110.0, "a0:4"), "v-head": (100.0, "v0:4")}
-    assert told(earliest(timeline, queue, 0.0, reserve_all=True)) == followed
-    short = candidate(snapshot, view("short", gpu_types=frozenset({"v100"})).job, 100)
-    assert told(earliest(timeline, [*queue, short], 0.0, reserve_all=True)) == {
-        **followed,
-        "v-next": (110.0, "v0:4"),
-        "v-long": (120.0, "v0:1"),
-        "short": (0.0, "v0:1"),
     }
 
 

@@ -212,17 +212,6 @@ def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed:
     assert not all(compared.followed)
 
 
-def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> None:
-    views = [view("a", held(on(n0=1))), view("b", submit_s=1.0), view("c", submit_s=2.0)]
-    strict = StrictOrder(by_submission)
-    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
-    for speed, waiting in ((0.0, []), (1.0, ["b", "c"])):
-        plan = strict.plan(later(ONE, views, plan, speeds=at_speed(ONE, speed)), Replan())
-        assert in_line(strict) == waiting
-        assert (plan.entries["b"] is NEVER) is not bool(waiting)
-        assert plan.entries["a"] == placed(n0=1)
-
-
 def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
     held_back = Reason(ReasonCode.HELD)
     views = [view("a", submit_s=1.0, blocked=held_back)]
@@ -231,16 +220,6 @@ def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_r
     told = later(ONE, views, plan, speeds=at_speed(ONE, 2.0))
     assert strict.plan(told, Replan()).entries["a"] == Waiting(held_back)
     assert in_line(strict) == []
-
-
-def test_another_order_holds_from_the_next_plan_on() -> None:
-    views = [view("a9", held(on(n0=1))), view("b2", submit_s=1.0), view("c1", submit_s=2.0)]
-    strict = StrictOrder(by_submission)
-    strict.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(strict) == ["b2", "c1"]
-    strict.reorder(lambda view, _: view.id[::-1])
-    strict.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(strict) == ["c1", "b2"]
 
 
 def test_a_job_started_out_of_order_is_part_of_the_plan_and_of_what_follows() -> None:

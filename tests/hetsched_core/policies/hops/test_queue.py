@@ -108,12 +108,6 @@ def test_a_noted_run_time_stays_though_estimates_improve() -> None:
     assert known_run_times(slow, [waiting("x", None, 0.0)], {}) == {}
 
 
-def test_notes_are_kept_of_settled_jobs_that_are_active() -> None:
-    notes = HopsNotes(expected_run_s={"old": 1.0, "gone": 2.0})
-    after = notes.with_run_times({"a": 3.0, "b": 4.0}, ["a", "never"], {"old", "a", "b"})
-    assert after.expected_run_s == {"old": 1.0, "a": 3.0}
-
-
 def test_notes_count_active_jobs_over_time_and_survive_being_written() -> None:
     notes = HopsNotes.read({}).counted(100.0, 4)
     assert notes.mean_active == 4.0
@@ -173,12 +167,3 @@ def test_the_adjustment_does_what_its_words_say(
             inside.append(at)
             expected.append(at)
     assert admitted(queue, window, idle) == expected
-
-
-@given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 60))
-def test_the_window_is_the_shortest_head_that_reaches_the_cluster(
-    smallest: list[int], gpus: int
-) -> None:
-    jobs = service_window(np.array(smallest, np.int64), gpus)
-    assert sum(smallest[:jobs]) >= gpus or jobs == len(smallest)
-    assert sum(smallest[: jobs - 1]) < gpus or jobs == 0

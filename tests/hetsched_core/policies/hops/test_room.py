@@ -72,14 +72,6 @@ def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_els
         assert len(set(nodes.kind.tolist())) == (3 if alike else 4)
 
 
-def test_a_node_with_nothing_to_give_is_in_no_class() -> None:
-    layout = layout_of(CLUSTER, False)
-    room = Room.healthy(layout)
-    room.gpus[[0, 3]] = 0
-    classes = classes_of(room, (PLAIN,), node_speeds((), layout, 0.0), by_node=False)
-    assert classes.members.tolist() == [1, 2, 4, 5]
-
-
 @pytest.mark.parametrize(
     ("step", "levels"), [(0.0, [2, 0, 1, 0, 3, 2]), (0.05, [1, 0, 0, 0, 1, 1]), (1.0, [0] * 6)]
 )
