@@ -9,13 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hetsched_core.throughput.profiles import builtin_profiles, gavel_profile
+from hetsched_core.throughput.profiles import ModelProfile, builtin_profiles, gavel_profile
 
 BYTES_A_PARAMETER = 4.0
 """Parameters are averaged in single precision."""
 
 USUAL_PARAMETERS = 25e6
 """Parameters of a model that is not known: those of ResNet-50."""
+
+
+def known_profile(name: str) -> ModelProfile | None:
+    """Return the built-in profile of this name, ours or Gavel's."""
+    return gavel_profile(name) or next((p for p in builtin_profiles() if p.name == name), None)
 
 
 def split_steps(steps: int, rates: Sequence[float]) -> list[int]:
@@ -57,8 +62,6 @@ def consolidation_s(profile: str, bandwidth_gb_s: float) -> float:
         profile: the model; one that is not built in counts as `USUAL_PARAMETERS`.
         bandwidth_gb_s: what a node's link moves, 1e9 bytes/s; infinity for no cost.
     """
-    known = gavel_profile(profile) or next(
-        (p for p in builtin_profiles() if p.name == profile), None
-    )
+    known = known_profile(profile)
     parameters = USUAL_PARAMETERS if known is None else known.parameters
     return 2.0 * BYTES_A_PARAMETER * parameters / (bandwidth_gb_s * 1e9)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetsched_core.policies.hadar.copies import known_profile
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
-from hetsched_core.throughput.profiles import builtin_profiles, gavel_profile
 from hetsched_core.types import JobView, Node, Purpose
 
 _VERSION = 1
@@ -62,18 +62,14 @@ class TrackerNotes:
         """
         mine = self.measured.get(profile, {})
         facts = _facts(profile)
-        guesses = {n.name: n.gpus * first_estimate(_gpu(n.gpu_type), facts) for n in nodes}
+        guesses = {
+            n.name: n.gpus * first_estimate(GpuFacts.published(n.gpu_type), facts) for n in nodes
+        }
         known = [mine[name] / guess for name, guess in guesses.items() if name in mine]
         scale = sum(known) / len(known) if known else 1.0
         return {name: mine.get(name, scale * guess) for name, guess in guesses.items()}
 
 
-def _gpu(gpu_type: str) -> GpuFacts:
-    return GpuFacts.published(gpu_type)
-
-
 def _facts(profile: str) -> ProfileFacts:
-    known = gavel_profile(profile) or next(
-        (p for p in builtin_profiles() if p.name == profile), None
-    )
+    known = known_profile(profile)
     return ProfileFacts() if known is None else ProfileFacts(batch_size=float(known.batch_size))

@@ -23,8 +23,6 @@ from hetsched_core.types import (
     JobView,
     Placed,
     Plan,
-    Reason,
-    ReasonCode,
     Replan,
     Shape,
     Snapshot,
@@ -135,7 +133,6 @@ def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_g
     assert any(changes.compared.followed)
 
 
-ONE = cluster_of(n0=("a100", 1))
 FOUR = cluster_of(n0=("a100", 4))
 
 
@@ -210,16 +207,6 @@ def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed:
     learned = LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed)
     play(scenario, compared, estimates=learned)
     assert not all(compared.followed)
-
-
-def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
-    held_back = Reason(ReasonCode.HELD)
-    views = [view("a", submit_s=1.0, blocked=held_back)]
-    strict = StrictOrder(by_submission)
-    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
-    told = later(ONE, views, plan, speeds=at_speed(ONE, 2.0))
-    assert strict.plan(told, Replan()).entries["a"] == Waiting(held_back)
-    assert in_line(strict) == []
 
 
 def test_a_job_started_out_of_order_is_part_of_the_plan_and_of_what_follows() -> None:

@@ -29,7 +29,6 @@ PAPER_SPEEDS = linear_speeds(
     },
 )
 ONE = cluster_of(a=("v100", 1))
-TWO = cluster_of(a=("v100", 1), b=("v100", 1))
 FAIR = Objective.FINISH_TIME_FAIRNESS
 
 
@@ -121,17 +120,6 @@ def test_where_a_size_is_unknown_the_limit_stands_in_then_what_is_done(
 
 
 # -- what is remembered ----------------------------------------------------------------------------
-
-
-def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
-    jobs, policy = (view("x"), view("y")), Gavel(reallocate_s=0.0)
-    down = planned(TWO, *jobs, policy=policy, nodes={"b": {"foreign_gpus": 1}})
-    assert down.memory["capacity"] == [1.0]
-    back = planned(TWO, *jobs, policy=policy, now=720.0, previous=down)
-    assert (back.memory["at_s"], back.memory["capacity"]) == (720.0, [2.0])
-    same = planned(TWO, *jobs, policy=policy, now=1080.0, previous=back)
-    assert (same.memory, same.diagnostics) == (back.memory, back.diagnostics)
-    assert same.changed == frozenset()
 
 
 def test_finish_time_fairness_remembers_what_isolation_would_have_taken() -> None:

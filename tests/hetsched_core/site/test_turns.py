@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.site import in_turn, portions, weights
+from hetsched_core.site import in_turn, portions
 from hetsched_core.types import JobView, Snapshot
 from hetsched_core.types.site import Association, ShareTree, Site, association_of
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
@@ -40,14 +40,6 @@ def gpus_of_the_first(views: list[JobView], gpus: int) -> Counter[str]:
             break
         found[each.job.account] += each.job.requirements.lower_median
     return found
-
-
-def test_without_a_word_of_the_site_the_order_is_the_policy_s() -> None:
-    views = [job("b", "B"), job("a", "A", tier=3)]
-    bare = snapshot(views, None)
-    assert in_turn(bare, views, running_stay=True) == views
-    assert portions(bare, views) == [views]
-    assert weights(bare, views).tolist() == [1.0, 1.0]
 
 
 def test_who_has_had_too_much_is_held_back_and_comes_back_to_its_share() -> None:

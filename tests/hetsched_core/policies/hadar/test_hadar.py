@@ -12,8 +12,10 @@ from hetsched_core.policies.hadar.prices import Utility
 from hetsched_core.simulate import simulate
 from hetsched_core.types import (
     ALL_SHAPES,
+    Cluster,
     EndState,
     JobView,
+    Node,
     NodeCondition,
     Reason,
     ReasonCode,
@@ -156,3 +158,9 @@ def test_without_a_size_past_runs_stand_in_then_the_time_limit_then_what_was_don
         # All are worth what they end in at best.
         found = where(Hadar(utility=Utility.INVERSE_JCT).plan(snapshot))
         assert list(found) == [min(sizes, key=lambda name: sizes[name])]
+
+
+def test_nodes_on_one_host_share_its_cpus() -> None:
+    cluster = Cluster((Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h")))
+    jobs = [with_job(sized(name, 1e4, counts=(2,)), cpus_per_gpu=2.0) for name in "xy"]
+    assert len(where(planned(Hadar(), cluster, *jobs))) == 1

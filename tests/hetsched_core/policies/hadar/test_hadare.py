@@ -185,3 +185,8 @@ def test_the_tracker_survives_being_written_down_and_being_lost() -> None:
     tracker = TrackerNotes({"m": {"n0": 2.5}}, {"j": {"0": 7}})
     assert TrackerNotes.read(json.loads(json.dumps(tracker.as_memory()))) == tracker
     assert TrackerNotes.read({}) == TrackerNotes.read({"version": 0}) == TrackerNotes()
+
+
+def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it() -> None:
+    fixed = with_job(sized("fixed", 1e6), preemptible=False)
+    assert list(divided(fixed, sized("other", 10.0))["fixed"]) == ["a"]

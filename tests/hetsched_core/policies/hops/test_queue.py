@@ -15,7 +15,6 @@ from hetsched_core.policies.hops.queue import (
     UNKNOWN_RUN_S,
     HopsNotes,
     Priority,
-    known_run_times,
     priorities_of,
     sensitivity_adjustment,
     service_window,
@@ -23,7 +22,7 @@ from hetsched_core.policies.hops.queue import (
 )
 from hetsched_core.types import Job, JobView
 from tests.hetsched_core.policies.worlds import with_job
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, view
 
 CLUSTER = cluster_of(a=("t", 4))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"t": 1.0}})
@@ -99,13 +98,6 @@ def test_weights_are_scaled_to_a_largest_of_1_at_every_lambda() -> None:
         [1.0, (0.01 / 97.01) ** 2]
     )
     assert weights_of(np.zeros(0), 1.0).tolist() == []
-
-
-def test_a_noted_run_time_stays_though_estimates_improve() -> None:
-    slow = snapshot_of(CLUSTER, [JOBS[0]], speeds=linear_speeds(CLUSTER, {"m": {"t": 0.5}}))
-    assert known_run_times(slow, [JOBS[0]], {}) == {"new": 800.0}
-    assert known_run_times(slow, [JOBS[0]], {"new": 400.0}) == {"new": 400.0}
-    assert known_run_times(slow, [waiting("x", None, 0.0)], {}) == {}
 
 
 def test_notes_count_active_jobs_over_time_and_survive_being_written() -> None:
