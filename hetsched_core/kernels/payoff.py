@@ -91,21 +91,6 @@ def unit_price(lowest: float, highest: float, used: float, capacity: float) -> f
     return lowest * math.pow(highest / lowest, used / capacity)
 
 
-@kernel()
-def prices(lowest: Floats, highest: Floats, used: Floats, capacity: Floats, out: FloatsOut) -> None:
-    """Fill `out` (N,) with the price of a GPU on each node.
-
-    Args:
-        lowest: (N,) price at no load, above 0.
-        highest: (N,) price at full load.
-        used: (N,) GPUs allocated.
-        capacity: (N,) GPUs, 1 or more.
-        out: (N,).
-    """
-    for i in range(len(out)):
-        out[i] = unit_price(lowest[i], highest[i], used[i], capacity[i])
-
-
 @scalar
 def _usable(state: State, market: Market, job: int, row: int) -> int:
     """GPUs of a node of this row that a job can use."""

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hetsched_core.kernels.payoff import Market, prices
+from hetsched_core.kernels.payoff import Market, unit_price
 from hetsched_core.policies.hadar.queue import Nodes, QueueOutcome, SearchLimits, plan_queue
 from tests.hetsched_core.kernels.naive_payoff import (
     best_vector,
@@ -21,12 +21,7 @@ from tests.hetsched_core.policies.hadar.markets import market_of, nodes_of, rand
 
 
 def price_of(lowest: float, highest: float, capacity: int) -> list[float]:
-    used = np.arange(capacity + 1.0)
-    out = np.empty_like(used)
-    low, high = np.full_like(used, lowest), np.full_like(used, highest)
-    prices(low, high, used, np.full_like(used, float(capacity)), out)
-    found: list[float] = out.tolist()
-    return found
+    return [unit_price(lowest, highest, used, capacity) for used in range(capacity + 1)]
 
 
 def test_h1_prices() -> None:

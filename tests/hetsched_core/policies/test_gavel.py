@@ -10,13 +10,16 @@ import pytest
 from hetsched_core.policies.gavel import Gavel, GavelNotes, GavelQueue, Objective
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, JobView, Plan, Round, Snapshot
-from tests.hetsched_core.policies.worlds import ROUND, ends, with_job
+from tests.hetsched_core.policies.worlds import ROUND, ends, reasons, with_job
 from tests.hetsched_core.worlds import (
     cluster_of,
+    held,
     linear_speeds,
+    on,
     snapshot_of,
     submission,
     view,
+    where,
 )
 
 PAPER = cluster_of(v=("v100", 1), k=("k80", 1))
@@ -140,3 +143,43 @@ def test_prices_and_the_objective_are_reported() -> None:
     assert told.objective == pytest.approx(8 / 11)
     assert set(told.prices) == {"v100", "k80"}
     assert told.prices["v100"] > told.prices["k80"] > 0
+
+
+def test_what_a_chosen_job_cannot_use_goes_to_who_can() -> None:
+    # Two GPUs are left, one on each node, and the first job cannot be spread.
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
+    jobs = [view(f"on-{n}", held(on(**{n: 1})), preemptible=False) for n in "ab"]
+    jobs += [view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
+    plan = planned(cluster, *jobs, speeds=speeds)
+    assert reasons(plan) == {"wide": "ahead"}
+    assert where(plan) == {"on-a": "a:1", "on-b": "b:1", "small": "a:1"}
+
+
+def test_a_job_of_twice_the_weight_has_twice_the_share() -> None:
+    plan = planned(ONE, with_job(view("heavy"), weight=2.0), view("light"))
+    assert plan.memory["shares"] == {
+        "heavy": [pytest.approx(2 / 3)],
+        "light": [pytest.approx(1 / 3)],
+    }
+
+
+def test_a_job_has_no_share_of_a_type_that_is_too_small_for_it_now() -> None:
+    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
+    jobs = view("wide", counts=(4,)), view("none", counts=(4,), gpu_types=frozenset({"v100"}))
+    plan = planned(cluster, *jobs, speeds=speeds, nodes={"v": {"foreign_gpus": 2}})
+    assert plan.memory["shares"] == {"wide": [0.0, 1.0], "none": [0.0, 0.0]}
+
+
+def test_jobs_of_one_node_share_no_more_of_it_than_there_is() -> None:
+    cluster = cluster_of(a=("v100", 8), b=("v100", 8))
+    jobs = [
+        with_job(view(name, counts=(8,)), nodes=nodes)
+        for name, nodes in (("x", frozenset("a")), ("y", frozenset("a")), ("z", None))
+    ]
+    plan = planned(cluster, *jobs)
+    # Of two nodes without limits they would have two thirds each.
+    assert plan.memory["shares"] == {job: [pytest.approx(0.5)] for job in "xyz"}
+    assert sum(plan.diagnostics.prices.values()) > 0
+    assert "v100 in a" in plan.diagnostics.prices

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from hetsched_core.optimize import Limits
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
-from hetsched_core.policies.sia import PricedOptions, choose, options_of, restart_factor
+from hetsched_core.policies.sia import PricedOptions, Sia, choose, options_of, restart_factor
 from hetsched_core.types import JobView
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view
+from tests.hetsched_core.policies.worlds import planned
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view, where
 
 Floats = NDArray[np.float64]
 
@@ -64,9 +65,9 @@ def test_w7_table_1_of_hops_under_the_objective_of_sia(
     idle: tuple[int, int], choice: tuple[int | None, ...], objective: float, second: float | None
 ) -> None:
     capacity = np.array(idle, float)
-    found = choose(TABLE_1, capacity, 1.1, EXACT)
-    assert found.configurations == choice
-    assert found.diagnostics.objective == pytest.approx(objective, abs=1e-9)
+    found, told = choose(TABLE_1, capacity, 1.1, EXACT)
+    assert tuple(found) == choice
+    assert told.objective == pytest.approx(objective, abs=1e-9)
     best = sorted(objective for objective, _ in answers(TABLE_1, capacity))
     assert best[0] == pytest.approx(objective, abs=1e-9)
     assert second is None or best[1] == pytest.approx(second, abs=1e-9)
@@ -85,11 +86,11 @@ def test_the_choice_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -
         mine = priced(uses, gains, draw(st.sampled_from((1.0, 0.9, 0.3))))
         jobs += [mine] * draw(st.integers(1, 2))
     capacity = np.array(draw(st.lists(st.integers(0, 6), min_size=pools, max_size=pools)), float)
-    found = choose(jobs, capacity, 1.1, EXACT)
+    found, told = choose(jobs, capacity, 1.1, EXACT)
     objectives = {choice: objective for objective, choice in answers(jobs, capacity)}
     best = min(objectives.values())
-    assert found.diagnostics.objective == pytest.approx(best, abs=1e-9)
-    assert objectives[found.configurations] == pytest.approx(best, abs=1e-9)
+    assert told.objective == pytest.approx(best, abs=1e-9)
+    assert objectives[tuple(found)] == pytest.approx(best, abs=1e-9)
 
 
 def test_gains_are_relative_to_the_least_and_start_at_the_fewest_gpus() -> None:
@@ -124,3 +125,12 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
 ) -> None:
     job = replace(job, first_start_s=first_start_s, restarts=restarts, restart_cost_s=cost_s)
     assert restart_factor(job, 970.0) == pytest.approx(factor)
+
+
+def test_who_finds_no_node_for_its_choice_takes_other_room_that_is_left() -> None:
+    # 2 + 2 GPUs are left, but no node has 4 beside the job that may not be moved.
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
+    jobs = [view(f"on-{n}", held(on(**{n: 2})), counts=(2,), preemptible=False) for n in "ab"]
+    jobs.append(view("j", counts=(1, 2, 4)))
+    assert where(planned(Sia(), cluster, *jobs, speeds=speeds))["j"] == "a:2"

@@ -138,3 +138,11 @@ def test_the_least_priority_of_the_shorter_is_that_of_its_naive_twin() -> None:
         priorities = rng.random(runners)
         naive = [min(priorities[left_s <= than], default=math.inf) for than in than_s]
         assert least_of_the_shorter(left_s, priorities, than_s).tolist() == naive
+
+
+@pytest.mark.parametrize(("less_s", "first"), [(30.0, "runs"), (50.0, "waits")])
+def test_a_stop_gains_more_than_the_restart_and_the_grace_time(less_s: float, first: str) -> None:
+    """The one that waits has waited for an hour; what counts is what it has less to do."""
+    runs = job("runs", held(on(a=1)), samples=1360.0, restart_cost_s=10.0)
+    wait = job("waits", samples=1000.0 - less_s, wait_s=3600.0, restart_cost_s=10.0)
+    assert placed(runs, wait, grace_s=30.0) == {first: "a:1"}
