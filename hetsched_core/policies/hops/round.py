@@ -19,7 +19,7 @@ from hetsched_core.placement.keep import entry_at, lasting, may_keep, present, s
 from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling
-from hetsched_core.policies.hops.configurations import JobOptions, generator_of
+from hetsched_core.policies.hops.configurations import Generator, JobOptions
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
@@ -87,7 +87,7 @@ class HopsRound:
         self._demand = demand_of(
             self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
         )
-        self._generator = generator_of(
+        self._generator = Generator(
             self._demand,
             layout,
             snapshot.shapes,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetsched_core.placement import rigid_way
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.starts import EarliestStart, Queue, Starts
+from hetsched_core.placement.starts import Queue, Starts
 from hetsched_core.placement.timeline import Timeline
 from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.types import (
@@ -58,7 +58,7 @@ def earliest(
     *,
     reserve_all: bool,
     windows: Sequence[Window] = (),
-) -> list[EarliestStart]:
+) -> list[Reservation]:
     """Return the earliest starts of these jobs."""
     kinds = [timeline.kind(each.layout) for each in queue]
     jobs = Queue(
@@ -69,7 +69,7 @@ def earliest(
     return list(timeline.earliest_starts(jobs, now_s, reserve_all=reserve_all, windows=windows))
 
 
-def told(starts: list[EarliestStart]) -> dict[str, tuple[float, str]]:
+def told(starts: list[Reservation]) -> dict[str, tuple[float, str]]:
     return {start.job: (start.start_s, str(start.configuration)) for start in starts}
 
 
@@ -242,9 +242,9 @@ def test_starts_and_promises_are_read_from_arrays() -> None:
     pieces = np.array([(0, 0, 4), (0, 1, 4), (1, 1, 2), (3, 0, 1)], np.int64)
     starts = Starts(queue, np.array([50.0, 5.0, math.inf, 60.0]), pieces, cluster)
     assert list(starts) == [
-        EarliestStart("a", on(n0=4, n1=4), 50.0),
-        EarliestStart("b", on(n1=2), 5.0),
-        EarliestStart("d", on(n0=1), 60.0),
+        Reservation("a", on(n0=4, n1=4), 50.0, 60.0),
+        Reservation("b", on(n1=2), 5.0, 25.0),
+        Reservation("d", on(n0=1), 60.0, 100.0),
     ]
     assert [start.job for start in starts.by(5.0)] == ["b"]
     promises = starts.promised_after(5.0)

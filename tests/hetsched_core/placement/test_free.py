@@ -226,3 +226,15 @@ def test_what_runs_on_a_node_beyond_what_others_leave_takes_no_room_elsewhere() 
     assert free.one_node(job, "v100", 1) == on(b=1)
     free.give(job, on(a=3))
     assert (free.idle("v100"), free.one_node(job, "v100", 1)) == (5, on(a=1))
+
+
+def test_the_fullest_nodes_are_filled_first_and_two_nodes_are_used_at_least() -> None:
+    cluster = cluster_of(a=("v100", 2), b=("v100", 8), c=("v100", 4))
+    free, job = FreeGpus.empty(cluster), submission("j", 1.0).job
+    assert free.fewest_nodes(job, ("v100",), 10) == on(b=8, c=2)
+    assert free.fewest_nodes(job, ("v100",), 14) == on(a=2, b=8, c=4)
+    assert free.fewest_nodes(job, ("v100",), 8) == on(b=7, c=1)
+    assert free.fewest_nodes(job, ("v100",), 8, even=True) == on(b=4, c=4)
+    assert free.fewest_nodes(job, ("v100",), 6, even=True) == on(b=3, c=3)
+    assert free.fewest_nodes(job, ("v100",), 15) is None
+    assert free.fewest_nodes(job, ("v100",), 9, even=True) is None

@@ -9,14 +9,17 @@ import pytest
 from hetsched_core.placement import Packing, pack
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
+    ALL_SHAPES,
     EMPTY_PLAN,
     Cluster,
     ExecutionModel,
     JobView,
+    Node,
     NodeCondition,
     Placed,
     Plan,
     Replan,
+    Shape,
     Snapshot,
     Speeds,
 )
@@ -225,3 +228,35 @@ def test_a_job_keeps_its_place(
 ) -> None:
     snapshot = snapshot_of(ONE, [job], previous=before, **more)  # type: ignore[arg-type]
     assert told(packed(snapshot, packing)) == {"j": expected}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "where"),
+    [
+        (frozenset({Shape.SINGLE_NODE}), "never_fits"),
+        (frozenset({Shape.SINGLE_NODE, Shape.EVEN}), "a:3+b:3"),
+        (ALL_SHAPES - {Shape.MIXED_TYPES}, "a:4+b:2"),
+        (ALL_SHAPES, "a:4+b:2"),
+    ],
+)
+def test_a_job_is_spread_only_in_shapes_that_can_be_realised(
+    shapes: frozenset[Shape], where: str
+) -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
+    snapshot = snapshot_of(cluster, [view("j", counts=(6,))], shapes=shapes)
+    assert told(packed(snapshot)) == {"j": where}
+
+
+def test_a_mix_of_types_on_one_host_gets_no_more_cpus_than_the_host_has() -> None:
+    host = {"cpus": 8, "host": "h"}
+    cluster = Cluster(
+        (
+            Node("a", "v100", 4, **host),  # type: ignore[arg-type]
+            Node("b", "k80", 4, **host),  # type: ignore[arg-type]
+            Node("c", "t4", 2),
+        )
+    )
+    mixed = packed(snapshot_of(cluster, [view("j", counts=(6,), cpus_per_gpu=2.0)]))
+    assert told(mixed) == {"j": "a:4+c:2"}
+    never = packed(snapshot_of(cluster, [view("j", counts=(7,), cpus_per_gpu=2.0)]))
+    assert told(never) == {"j": "never_fits"}
