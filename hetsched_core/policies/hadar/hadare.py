@@ -302,7 +302,7 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
         whole = on_one_node(name, snapshot.cluster[name].gpus)
         if not free.fits(fork.view.job, whole):
             return False
-        return name in fork.runs or not free.closed(whole)
+        return name in fork.runs or not free.closed(name)
 
     def take(fork: _Fork, name: str, rate: float) -> None:
         free.take(fork.view.job, on_one_node(name, snapshot.cluster[name].gpus))

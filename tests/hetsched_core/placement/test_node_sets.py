@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import shut_out
-from hetsched_core.types import ALL_SHAPES, Job
+from hetsched_core.types import ALL_SHAPES, Job, JobView, NodeCondition
 from tests.hetsched_core.worlds import (
     cluster_of,
+    held,
     linear_speeds,
+    on,
+    placed,
     snapshot_of,
     submission,
 )
@@ -55,3 +60,25 @@ def test_pools_are_whole_types_and_what_jobs_may_use_of_them() -> None:
     without = Pools.of(snapshot, {}, [job()])
     assert without.labels == ("v100", "k80")
     assert without.inside.tolist() == [[True, False], [False, True]]
+
+
+def test_who_runs_outside_its_nodes_stays_and_does_not_come_back() -> None:
+    given = job(2, nodes=nodes("b"))
+    running, gone = (JobView(given, 0.0, runs=runs) for runs in ((held(on(a=2)),), ()))
+    closed = replace(running, job=replace(given, closed=nodes("a")))
+    for seen, where, may in (
+        (running, on(a=2), True),
+        (gone, on(a=2), False),
+        (gone, on(b=2), True),
+        (closed, on(a=2), False),
+    ):
+        assert may_keep(snapshot_of(CLUSTER, [seen]), seen, where) is may
+
+
+def test_pools_hold_what_is_not_fixed_foreign_or_closed() -> None:
+    fixed = JobView(job(2), 0.0, runs=(held(on(b=2)),))
+    drained = {"condition": NodeCondition.DRAINED}
+    states: dict[str, dict[str, object]] = {"c": {"foreign_gpus": 1}, "d": dict(drained)}
+    snapshot = snapshot_of(CLUSTER, [fixed], nodes=states)
+    pools = Pools.of(snapshot, {"j": placed(b=2)}, [job(nodes=nodes("b", "c"))])
+    assert pools.capacity.tolist() == [13.0, 0.0, 5.0]

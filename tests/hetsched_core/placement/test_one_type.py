@@ -27,6 +27,7 @@ from tests.hetsched_core.worlds import (
     cluster_of,
     held,
     linear_speeds,
+    on,
     placed,
     plan_of,
     running,
@@ -164,3 +165,14 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
     for choice in chosen:
         if choice.view.id not in found:
             assert left.one_node(choice.view.job, choice.gpu_type, choice.count) is None
+
+
+def test_jobs_that_may_not_be_stopped_stay_where_they_run() -> None:
+    fixed = view("fixed", held(on(a=4)), counts=(4,), preemptible=False)
+    held_back = view("held", preemptible=False, blocked=Reason(ReasonCode.HELD))
+    waits = view("waits", counts=(4,), preemptible=False)
+    large = view("large", counts=(4,))
+    snapshot = snapshot_of(TWO_NODES, [fixed, held_back, waits, large])
+    assert immovable(snapshot) == {"fixed": placed(a=4)}
+    found = assign(snapshot, immovable(snapshot), v100(large, waits))
+    assert found == {"fixed": placed(a=4), "large": placed(b=4)}

@@ -260,3 +260,11 @@ def test_a_mix_of_types_on_one_host_gets_no_more_cpus_than_the_host_has() -> Non
     assert told(mixed) == {"j": "a:4+c:2"}
     never = packed(snapshot_of(cluster, [view("j", counts=(7,), cpus_per_gpu=2.0)]))
     assert told(never) == {"j": "never_fits"}
+
+
+def test_an_unchanged_plan_names_no_changes() -> None:
+    wide = view("wide", counts=(100,))
+    plan = packed(world(view("j"), wide))
+    again = packed(world(view("j", held(on(v1=1))), wide, previous=plan))
+    assert again.changed == frozenset()
+    assert again.base is plan.identity

@@ -27,7 +27,6 @@ from hetsched_core.types import (
     Shape,
     Snapshot,
     Speeds,
-    Waiting,
     submission_order,
 )
 from tests.hetsched_core.worlds import (
@@ -207,24 +206,3 @@ def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed:
     learned = LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed)
     play(scenario, compared, estimates=learned)
     assert not all(compared.followed)
-
-
-def test_a_job_started_out_of_order_is_part_of_the_plan_and_of_what_follows() -> None:
-    speeds = at_speed(FOUR, 1.0)
-    running = view("a", held(on(n0=2)), counts=(2,))
-    wide, small = view("b", counts=(4,), submit_s=1.0), view("c", submit_s=2.0)
-    strict = StrictOrder(by_submission)
-    first = snapshot_of(FOUR, [running, wide, small], speeds=speeds)
-    changes = strict.serve(first)
-    strict.start(small.job, on(n0=1), changes)
-    plan = strict.conclude(first, changes, Replan())
-    assert plan.entries["c"] == placed(n0=1)
-    assert in_line(strict) == ["b"]
-    started = view("c", held(on(n0=1)), submit_s=2.0)
-    more = [view("d", gpu_types=frozenset({"v100"}), submit_s=3.0), view("e", submit_s=4.0)]
-    after = later(FOUR, [running, wide, started, *more], plan, *"cde", speeds=speeds)
-    assert strict.follows(after)
-    plan = strict.plan(after, Replan())
-    assert plan.entries["c"] == placed(n0=1)
-    assert {job for job, e in plan.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
-    assert in_line(strict) == ["b", "e"]

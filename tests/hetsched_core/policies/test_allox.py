@@ -181,3 +181,10 @@ def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(cpus: int, forei
     nodes = {"fast": {"foreign_cpus": foreign}}
     plan = plan_of(new(cpus=2.0), times=on_types(1.0, 10.0), cluster=cluster, nodes=nodes)
     assert begun_on(plan) == [("slow", 0)]
+
+
+def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
+    cluster = Cluster((Node("n", "v100", 2, cpus=3),))
+    jobs = [new(name=name, cpus=2.0) for name in "ab"]
+    plan = plan_of(*jobs, times=on_types(1.0, 9.0), cluster=cluster)
+    assert len(plan.sequences) == len(reasons(plan)) == 1

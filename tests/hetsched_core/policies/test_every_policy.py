@@ -15,7 +15,7 @@ from hetsched_core.types import (
     Plan,
     Trigger,
 )
-from tests.hetsched_core.policies.worlds import planned
+from tests.hetsched_core.policies.worlds import planned, with_job
 from tests.hetsched_core.worlds import cluster_of, held, on, placed, view, where
 from tests.hetsched_core.worlds import plan_of as entries
 
@@ -28,6 +28,37 @@ CLUSTER = cluster_of(a=("v100", 8), b=("v100", 8), c=("k80", 8))
 def plan_of(name: str, cluster: Cluster, *views: JobView, **more: object) -> Plan:
     begins = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.NODE})
     return planned(make_policy(name), cluster, *views, now=9.0, **{"triggers": begins, **more})
+
+
+def job(counts: int, **limits: object) -> JobView:
+    return with_job(
+        view("j", counts=(counts,), submit_s=1.0), total_samples=8.0, time_limit_s=60.0, **limits
+    )
+
+
+@pytest.mark.parametrize("name", GANGS)
+@pytest.mark.parametrize(
+    ("limited", "place"),
+    [
+        # Equal parts of two nodes where one would do.
+        (job(8, min_nodes=2, max_nodes=2), "a:4+b:4"),
+        # Whatever is faster or emptier.
+        (job(2, nodes=frozenset("c")), "c:2"),
+        (job(2, nodes=frozenset("bc"), closed=frozenset("c")), "b:2"),
+    ],
+)
+def test_who_may_use_some_nodes_only_is_put_there(name: str, limited: JobView, place: str) -> None:
+    assert where(plan_of(name, CLUSTER, limited)) == {"j": place}
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_who_may_not_leave_a_node_waits_for_one(name: str) -> None:
+    busy = [
+        view(f"r{node}", held(on(**{node: 6})), counts=(6,), preemptible=False) for node in "abc"
+    ]
+    assert "j" not in where(plan_of(name, CLUSTER, *busy, job(4, max_nodes=1)))
+    # But for Slurm, which never spreads a job that one node could hold.
+    assert ("j" in where(plan_of(name, CLUSTER, *busy, job(4)))) is (name != "slurm")
 
 
 ODD: dict[str, dict[str, object]] = {

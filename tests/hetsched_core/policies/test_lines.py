@@ -8,7 +8,7 @@ from hetsched_core.policies.gavel_fifo import GavelFifo
 from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.types import Shape
+from hetsched_core.types import NodeCondition, Shape
 from tests.hetsched_core.policies.worlds import ends, planned, reasons
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
@@ -57,3 +57,18 @@ def test_by_hand_two_gpu_types_and_three_jobs(policy: Policy, expected: dict[str
         ends(simulate(jobs, cluster, policy, speeds, SimulationSettings(restart_cost_s=0.0)))
         == expected
     )
+
+
+@LINES
+def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
+    nodes = {name: {"condition": NodeCondition.DRAINED} for name in "kv"}
+    plan = planned(policy, CLUSTER, view("j"), speeds=SPEEDS, nodes=nodes)
+    assert where(plan) == {"j": "w:1"}
+
+
+def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
+    jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
+    jobs += [view("wide", counts=(8,), submit_s=1.0)]
+    assert where(planned(YarnCs(), cluster, *jobs))["wide"] == "a:3+b:3+c:2"
+    assert reasons(planned(YarnCs(), cluster, *jobs, shapes=EVEN)) == {"wide": "no_room"}

@@ -129,22 +129,13 @@ def planned(cluster: Cluster, *jobs: JobView, batch: tuple[float, list[str]] = (
     return SchedHomo().plan(snapshot_of(cluster, jobs, speeds=speeds, previous=last))
 
 
-@pytest.mark.parametrize(
-    ("last_s", "waiting", "length_s"),
-    [(2.0, 10, 4.0), (0.5, 10, 1.5), (100.0, 4, 6.0)],
-    ids=["twice as long", "as the shortest job", "as all that waits"],
-)
-def test_a_batch_is_twice_as_long_as_the_last_within_reason(
-    last_s: float, waiting: int, length_s: float
-) -> None:
-    plan = planned(ONE, *(job(f"j{n}") for n in range(waiting)), batch=(last_s, []))
-    assert plan.memory["length_s"] == length_s
-    assert isinstance(plan.memory["jobs"], list)
-    assert len(plan.memory["jobs"]) == length_s // 1.5
-
-
 def test_a_held_job_does_not_keep_the_next_batch_from_forming() -> None:
     held_back = view("held", tasks=TaskShape(1, 1), blocked=Reason(ReasonCode.HELD))
     plan = planned(TWO, held_back, job("new"), batch=(1.0, ["held"]))
     assert plan.memory["jobs"] == ["new"]
     assert reasons(plan) == {"held": "held"}
+
+
+def test_a_job_counts_as_long_as_its_tasks_take_one_after_another_on_each_gpu() -> None:
+    # Two rounds of 3 tasks of 3 s on 2 GPUs: two after another, and half a second: 6.5 s each.
+    assert planned(TWO, job("wide", 3, 2, "long")).memory["length_s"] == 13.0
