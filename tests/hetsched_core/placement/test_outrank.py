@@ -94,6 +94,11 @@ def test_a_job_that_could_not_be_stopped_does_not_start_in_the_way_of_a_higher_t
     assert where(outrank(snapshot, plan)) == {"fixed": "n0:4", "scavenger": "n1:2"}
 
 
+def test_where_there_is_room_it_is_the_policy_that_waits() -> None:
+    snapshot, plan = asked(runs("low", n0=4), wants("up", 4))
+    assert outrank(snapshot, plan) is plan
+
+
 def test_of_several_the_highest_tier_is_served_first_and_the_lowest_one_goes() -> None:
     snapshot, plan = asked(
         runs("t0", n0=4), runs("t1", n1=4, tier=1), wants("t2", 4, tier=2), wants("t3", 4, tier=3)

@@ -268,3 +268,11 @@ def test_an_unchanged_plan_names_no_changes() -> None:
     again = packed(world(view("j", held(on(v1=1))), wide, previous=plan))
     assert again.changed == frozenset()
     assert again.base is plan.identity
+
+
+@pytest.mark.parametrize("packing", [Packing.STRICT_ORDER, Packing.FILL])
+def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
+    packing: Packing,
+) -> None:
+    snapshot = snapshot_of(ONE, queue(view("first", counts=(8,)), view("last", held(on(b=1)))))
+    assert told(packed(snapshot, packing)) == {"first": "no_room", "last": "b:1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.settle import carry_out, let_drain, runs_of, unlike
-from hetsched_core.policy import Action, RunKey, Start, Stop, StopCause, check_plan, diff
+from hetsched_core.policy import Action, Grant, RunKey, Start, Stop, StopCause, check_plan, diff
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -85,6 +86,21 @@ def test_a_job_is_brought_to_where_the_plan_wants_it(
     assert diff(state(view("j", *runs), now=10.0), plan) == actions
 
 
+def test_a_start_waits_for_the_runs_that_leave_its_nodes() -> None:
+    snapshot = state(
+        view("one", held(on(a=3))),
+        view("two", draining(on(a=1))),
+        view("new"),
+        view("b", held(on(b=1))),
+    )
+    entries: dict[str, Entry] = {"one": NO_ROOM, "two": NO_ROOM, "new": placed(a=4), "b": NO_ROOM}
+    assert diff(snapshot, plan_of(entries)) == (
+        Stop(key("b"), StopCause.PREEMPT),
+        Stop(key("one"), StopCause.PREEMPT),
+        Start(key("new"), Placement(on(a=4)), ready=False, after=(key("one"), key("two"))),
+    )
+
+
 def test_starts_take_what_is_free_in_the_order_of_submission() -> None:
     snapshot = state(
         view("old", draining(on(a=2))),
@@ -145,6 +161,49 @@ def test_a_start_waits_for_cpus_and_memory_that_its_host_shares(
     new = view("new", cpus_per_gpu=cpus, memory_mb_per_gpu=memory_mb)
     plan = plan_of({"old": NO_ROOM, "new": entry})
     assert is_ready(snapshot_of(pair, (old, new)), plan) is ready
+
+
+def test_a_start_leaves_the_next_what_is_left_of_cpus_and_memory() -> None:
+    host = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
+    entries = dict.fromkeys("jk", placed(a=1))
+    cases: tuple[tuple[dict[str, Any], list[bool]], ...] = (
+        ({"cpus_per_gpu": 4.0, "memory_mb_per_gpu": 200.0}, [True, True]),
+        ({"cpus_per_gpu": 5.0}, [True, False]),
+        ({"memory_mb_per_gpu": 201.0}, [True, False]),
+    )
+    for needs, ready in cases:
+        actions = diff(snapshot_of(host, [view(n, **needs) for n in "jk"]), plan_of(entries))
+        assert [start.ready for start in actions if isinstance(start, Start)] == ready
+
+
+def test_a_changed_budget_is_granted_to_the_run_that_goes_on() -> None:
+    snapshot = state(view("j", held(on(a=4), copy=1, budget=10.0), held(on(b=4), copy=2)))
+    entry = Placed((Placement(on(a=4), copy=1, budget=25.0), Placement(on(b=4), copy=2)))
+    assert diff(snapshot, plan_of({"j": entry})) == (Grant(key("j", 1), 25.0),)
+
+
+def test_copies_start_stop_and_stay_one_by_one() -> None:
+    three = cluster_of(a=("v100", 4), b=("v100", 4), c=("k80", 2))
+    snapshot = snapshot_of(three, [view("j", held(on(a=4)), held(on(b=4), copy=1))])
+    entry = Placed((Placement(on(a=4)), Placement(on(c=2), copy=2, budget=5.0)))
+    assert diff(snapshot, plan_of({"j": entry})) == (
+        Stop(key("j", 1), StopCause.MOVE),
+        Start(key("j", 2), entry.placements[1], ready=True),
+    )
+
+
+def test_a_profiling_run_starts_beside_the_jobs_own_and_ends_with_the_plan() -> None:
+    runs = view("j", held(on(a=2)))
+    measured = profiling(on(b=1))
+    plan = plan_of({"j": placed(a=2)}, profiles={"j": measured})
+    assert diff(state(runs), plan) == (
+        Start(key("j", purpose=Purpose.PROFILE), measured, ready=True),
+    )
+    both = view("j", held(on(a=2)), held(on(b=1), number=1, purpose=Purpose.PROFILE))
+    assert diff(state(both), plan) == ()
+    assert diff(state(both), plan_of({"j": placed(a=2)})) == (
+        Stop(key("j", purpose=Purpose.PROFILE), StopCause.PREEMPT),
+    )
 
 
 def test_a_profiling_run_that_was_given_up_is_not_started_again() -> None:

@@ -76,6 +76,14 @@ def test_an_entry_that_breaks_a_rule_leaves_all_others_theirs(
     assert dict(rest.entries) == {"r": placed(b=2), "w": placed(c=1), "x": entry}
 
 
+def test_of_those_that_take_too_much_those_submitted_first_start() -> None:
+    jobs = [view(name, counts=(2,), submit_s=at) for at, name in enumerate("stuv")]
+    snapshot = snapshot_of(CLUSTER, jobs)
+    rest = rest_of(snapshot, plan_of({**dict.fromkeys("stu", placed(a=2)), "v": placed(c=2)}))
+    assert rest.entries["u"] == refused("capacity")
+    assert [rest.entries[name] for name in "stv"] == [placed(a=2), placed(a=2), placed(c=2)]
+
+
 def test_what_was_to_make_way_for_such_a_job_goes_on() -> None:
     jobs = [view("r", held(on(a=4)), counts=(4,)), view("q", held(on(c=4)), counts=(4,))]
     snapshot = snapshot_of(CLUSTER, [*jobs, view("x", counts=(1,)), view("w")])
@@ -87,6 +95,14 @@ def test_what_was_to_make_way_for_such_a_job_goes_on() -> None:
         "q": NO_ROOM,
         "w": placed(c=1),
     }
+
+
+def test_a_job_that_is_not_stopped_after_all_keeps_its_gpus_from_those_who_were_to_have_them() -> (
+    None
+):
+    snapshot = snapshot_of(CLUSTER, [view("r", held(on(a=4)), counts=(1, 4)), view("w")])
+    rest = rest_of(snapshot, plan_of({"r": placed(a=3), "w": placed(a=1)}))
+    assert dict(rest.entries) == {"r": placed(a=4), "w": refused("capacity")}
 
 
 def test_a_profiling_run_that_breaks_a_rule_is_left_out_and_one_that_goes_on_is_not() -> None:
