@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -81,3 +83,14 @@ def test_only_options_that_are_to_be_tried_are_new_and_enough_is_enough() -> Non
     assert tried[new].all()
     enough = offers.worth(before)
     assert better(parts, before, tried, enough).tolist() == before.tolist()
+
+
+def test_nodes_with_many_gpus_are_shared_out_one_at_a_time() -> None:
+    problem = random_problem(2, 256, 250)
+    wide = replace(problem.classes, capacity=np.full(len(problem.classes), 64, np.int64))
+    problem = replace(problem, classes=wide)
+    parts = parts_of(problem)
+    nothing = np.full(problem.jobs, -1, np.int64)
+    found = better(parts, nothing)
+    assert parts[0].worth(found) > 0
+    assert placement_faults(problem, found) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,11 +12,13 @@ from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.choose.solver import ALL, BY_NODE, EXCHANGED, OPEN, ROUNDED
 from hetsched_core.optimize import solve
-from tests.hetsched_core.choose.instances import in_groups, random_problem
+from tests.hetsched_core.choose.instances import in_groups, in_id_order, random_problem
 from tests.hetsched_core.choose.naive import (
     best_value,
+    pieces_of,
     placement_faults,
     pooled_problem,
+    problem_of,
     small_problem,
 )
 
@@ -109,6 +113,52 @@ def test_prices_of_the_last_round_lead_to_the_same_bound_and_equal_input_to_equa
     assert warm.bound == pytest.approx(cold.bound, rel=1e-4)
     wrong = choose(problem, gap=1e-3, prices=np.array([1e6, 0.0, 1e-6, 3.0, 1.0]))
     assert wrong.gap <= 1e-3
+
+
+@pytest.mark.parametrize("power", [1.0, 30.0])
+def test_values_of_any_size_give_a_feasible_choice_near_its_bound(power: float) -> None:
+    problem = random_problem(2, 256, 200, power=power)
+    larger = replace(problem, options=replace(problem.options, value=problem.options.value * 1e9))
+    one, other = choose(problem), choose(larger)
+    assert max(one.gap, other.gap) <= 5e-4
+    assert placement_faults(problem, one.option) == []
+    assert other.objective == pytest.approx(one.objective * 1e9, rel=1e-3)
+    if power == 1.0:
+        np.testing.assert_allclose(other.prices, one.prices * 1e9, rtol=1e-2)
+
+
+def test_no_options_and_no_jobs_are_a_problem_like_any_other() -> None:
+    for jobs in (0, 2):
+        found = choose(problem_of([(8, 2)], [()] * jobs))
+        assert found.option.tolist() == [-1] * jobs
+        assert (found.objective, found.bound, found.gap) == (0.0, 0.0, 0.0)
+
+
+def test_nodes_with_many_gpus_are_priced_by_gpu() -> None:
+    draw = np.random.default_rng(0)
+    problem = problem_of(
+        [(72, 3)],
+        [
+            [(float(draw.uniform(1, 2) * s**0.9), [(0, s)]) for s in range(1, 40, 3)]
+            for _ in range(30)
+        ],
+    )
+    found = choose(problem, gap=1e-2)
+    assert found.gap <= 1e-2
+    assert placement_faults(problem, found.option) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_in_id_order_are_solved_by_node_and_are_never_worth_more(seed: int) -> None:
+    problem = random_problem(seed, 80, 40)
+    named = in_id_order(problem)
+    anywhere, neighbours = choose(problem, gap=1e-4), choose(named, gap=1e-4)
+    assert neighbours.gap <= 1e-4
+    assert neighbours.objective <= anywhere.bound
+    assert placement_faults(named, neighbours.option) == []
+    for q in neighbours.option[neighbours.option >= 0].tolist():
+        nodes = sorted(node for node, _ in pieces_of(named, q))
+        assert nodes == list(range(nodes[0], nodes[0] + len(nodes)))
 
 
 @pytest.mark.parametrize("few", [5000, 0])

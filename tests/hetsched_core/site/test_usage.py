@@ -13,7 +13,7 @@ from hetsched_core.types import Job
 from hetsched_core.types.site import Association
 from tests.hetsched_core.worlds import on, view
 
-ALICE, BOB = ("bio", "alice"), ("bio", "bob")
+ALICE, BOB, CAROL = ("bio", "alice"), ("bio", "bob"), ("phys", "carol")
 
 
 def job_of(user: Association) -> Job:
@@ -46,6 +46,11 @@ def test_usage_is_the_same_however_often_it_is_carried_on(
     in_steps = usage.carried_on(first_s, half_life_s).carried_on(first_s + second_s, half_life_s)
     at_once = usage.carried_on(first_s + second_s, half_life_s)
     assert in_steps.gpu_s[ALICE] == pytest.approx(at_once.gpu_s[ALICE], rel=1e-9, abs=1e-6)
+
+
+def test_who_is_new_has_used_nothing_and_who_is_known_keeps_what_was_used() -> None:
+    usage = Usage(0.0, {ALICE: 5.0}).knowing([job_of(ALICE), job_of(CAROL)])
+    assert usage.gpu_s == {ALICE: 5.0, CAROL: 0.0}
 
 
 def test_a_ledger_that_is_looked_at_often_comes_to_what_is_held_at_a_constant_rate() -> None:
