@@ -184,3 +184,11 @@ def test_reasons_tell_nodes_that_are_down_from_jobs_in_the_way() -> None:
     snapshot = at_round(TWO_TYPES, *views, nodes={"a": {"foreign_gpus": 1}, "b": DOWN})
     found = reasons(answer(Hops(), snapshot))
     assert found == {"mixed": "never_fits", "down": "nodes_down", "full": "no_room"}
+
+
+def test_a_job_on_a_node_that_closes_ends_there() -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 2))
+    views = view("runs", held(on(a=2)), counts=(2,)), waited("w", 9.0, counts=(2,))
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    plan = answer(Hops(), at_round(cluster, *views, now=360, nodes=drained))
+    assert where(plan) == {"runs": "a:2", "w": "b:2"}
