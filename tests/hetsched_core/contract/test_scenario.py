@@ -83,3 +83,22 @@ def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
     assert feasibility(only_k80, cluster, speeds, shapes, ExecutionModel.COPIES) is Feasibility.NO
     (task_job, *_) = random_scenario(0, ExecutionModel.TASKS).submissions
     assert task_job.job.tasks is not None
+
+
+@pytest.mark.parametrize("model", ExecutionModel)
+def test_equal_seeds_give_equal_scenarios_and_others_others(model: ExecutionModel) -> None:
+    one, two, other = (random_scenario(seed, model) for seed in (4, 4, 5))
+    assert (one.submissions, one.cluster.nodes) == (two.submissions, two.cluster.nodes)
+    assert (one.settings, one.incidents) == (two.settings, two.incidents)
+    assert one.submissions != other.submissions
+
+
+def test_every_node_that_goes_comes_back() -> None:
+    for seed in MANY:
+        away: dict[str, float] = {}
+        for incident in random_scenario(seed).incidents:
+            if isinstance(incident, NodeBack):
+                assert away.pop(incident.node) < incident.at_s
+            elif not isinstance(incident, JobCrashed):
+                away[incident.node] = incident.at_s
+        assert not away

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import HetschedError, InputError, UnknownNameError
+from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policy import (
     make_policy,
     parameters_of,
@@ -92,6 +93,14 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("third_party_policies", "third_party_that_raises"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_the_projects_policies_are_found_in_order_and_by_class() -> None:
+    assert {"fifo", "las", "sjf", "srtf"} <= set(policy_names())
+    assert list(policy_names()) == sorted(policy_names())
+    assert policy_type("fifo") is Fifo
+    assert make_policy("fifo") == Fifo()
+    assert make_policy("fifo").info is Fifo.info
 
 
 @pytest.mark.parametrize("name", policy_names())

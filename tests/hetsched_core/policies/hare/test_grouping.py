@@ -83,3 +83,7 @@ def test_many_groups_are_annealed_and_better_than_dealing_round_robin() -> None:
     assert not found.proven
     assert found.spread < spread(speeds, dealt)
     assert sorted(m for group in found.groups for m in group) == list(range(160))
+
+
+def test_there_are_no_more_groups_than_gpus() -> None:
+    assert group_gpus(np.ones((1, 3)), 9).groups == ((0,), (1,), (2,))

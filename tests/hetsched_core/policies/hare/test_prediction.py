@@ -115,3 +115,8 @@ def test_a_round_that_has_begun_goes_before_predicted_jobs() -> None:
     """A's round of three has two GPUs to begin with; then its third task, before B's round."""
     log = run(Told(groups=1), [job("A", 1, 3), job("B", 1, 2, at=0.5)], k80s(2))
     assert order(log) == ["A", "A", "A", "B", "B"]
+
+
+def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
+    queues = Queues([["x", "y", "z"]], rounds={"x": 3, "y": 1, "z": 0}, predicted={"x": 5, "y": 9})
+    assert list(HlasP().before(queues, queues.lines[0])) == ["y", "x", "z"]
