@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from hetsched_core.contract import DEFAULT_SEEDS, random_scenario
 from hetsched_core.contract.feasibility import Feasibility, feasibility
 from hetsched_core.placement.ways import ways_to_fit
