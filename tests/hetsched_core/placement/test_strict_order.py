@@ -132,6 +132,7 @@ def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_g
     assert any(changes.compared.followed)
 
 
+ONE = cluster_of(n0=("a100", 1))
 FOUR = cluster_of(n0=("a100", 4))
 
 
@@ -206,3 +207,14 @@ def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed:
     learned = LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed)
     play(scenario, compared, estimates=learned)
     assert not all(compared.followed)
+
+
+def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> None:
+    views = [view("a", held(on(n0=1))), view("b", submit_s=1.0), view("c", submit_s=2.0)]
+    strict = StrictOrder(by_submission)
+    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
+    for speed, waiting in ((0.0, []), (1.0, ["b", "c"])):
+        plan = strict.plan(later(ONE, views, plan, speeds=at_speed(ONE, speed)), Replan())
+        assert in_line(strict) == waiting
+        assert (plan.entries["b"] is NEVER) is not bool(waiting)
+        assert plan.entries["a"] == placed(n0=1)

@@ -32,6 +32,7 @@ PAPER_SPEEDS = linear_speeds(
     },
 )
 ONE = cluster_of(a=("v100", 1))
+TWO = cluster_of(a=("v100", 1), b=("v100", 1))
 FAIR = Objective.FINISH_TIME_FAIRNESS
 
 
@@ -183,3 +184,14 @@ def test_jobs_of_one_node_share_no_more_of_it_than_there_is() -> None:
     assert plan.memory["shares"] == {job: [pytest.approx(0.5)] for job in "xyz"}
     assert sum(plan.diagnostics.prices.values()) > 0
     assert "v100 in a" in plan.diagnostics.prices
+
+
+def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
+    jobs, policy = (view("x"), view("y")), Gavel(reallocate_s=0.0)
+    down = planned(TWO, *jobs, policy=policy, nodes={"b": {"foreign_gpus": 1}})
+    assert down.memory["capacity"] == [1.0]
+    back = planned(TWO, *jobs, policy=policy, now=720.0, previous=down)
+    assert (back.memory["at_s"], back.memory["capacity"]) == (720.0, [2.0])
+    same = planned(TWO, *jobs, policy=policy, now=1080.0, previous=back)
+    assert (same.memory, same.diagnostics) == (back.memory, back.diagnostics)
+    assert same.changed == frozenset()

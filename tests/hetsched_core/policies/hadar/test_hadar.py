@@ -21,6 +21,7 @@ from hetsched_core.types import (
     ReasonCode,
     Shape,
     Speeds,
+    Trigger,
 )
 from tests.hetsched_core.policies.worlds import planned, reason, shown, with_job
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, sized, submission, where
@@ -164,3 +165,11 @@ def test_nodes_on_one_host_share_its_cpus() -> None:
     cluster = Cluster((Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h")))
     jobs = [with_job(sized(name, 1e4, counts=(2,)), cpus_per_gpu=2.0) for name in "xy"]
     assert len(where(planned(Hadar(), cluster, *jobs))) == 1
+
+
+def test_plans_say_how_they_were_found_and_come_with_rounds() -> None:
+    plan = planned(Hadar(), ONE, *(sized(f"j{n}", 1e4) for n in range(3)))
+    assert plan.diagnostics.method == "dynamic programme"
+    assert plan.diagnostics.bound == plan.diagnostics.objective
+    assert plan.replan.on == {Trigger.ROUND, Trigger.NODE}
+    assert list(plan.diagnostics.prices) == ["v100 1/1"]

@@ -148,3 +148,10 @@ def test_nobody_stays_where_another_has_been_placed() -> None:
     market = staying(market, [(1, 0, 2, 6.0)])
     outcome = plan_queue(nodes_of([0, 1], [2, 2]), market, [0, 1], apart=True)
     assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),)}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "width"), [(0, 1), (1, 2), (3, 8), (8, 256), (16, 256), (100, 40), (2048, 8)]
+)
+def test_states_are_shared_out_over_the_queue(jobs: int, width: int) -> None:
+    assert SearchLimits().width(jobs) == width

@@ -25,6 +25,7 @@ from tests.hetsched_core.worlds import (
     held,
     linear_speeds,
     on,
+    snapshot_of,
     submission,
     view,
     where,
@@ -192,3 +193,9 @@ def test_a_job_on_a_node_that_closes_ends_there() -> None:
     drained = {"a": {"condition": NodeCondition.DRAINED}}
     plan = answer(Hops(), at_round(cluster, *views, now=360, nodes=drained))
     assert where(plan) == {"runs": "a:2", "w": "b:2"}
+
+
+def test_with_nobody_active_there_is_nothing_to_plan() -> None:
+    plan = Hops().plan(snapshot_of(FOUR, []))
+    assert dict(plan.entries) == {}
+    assert plan.diagnostics.method == "nothing to plan"
