@@ -11,7 +11,6 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    ProblemError,
 )
 from hetsched_core.choose.solver import choose, choose_in_order
 
@@ -21,7 +20,6 @@ __all__ = [
     "JobPieces",
     "NodeClasses",
     "OptionColumns",
-    "ProblemError",
     "assign_nodes",
     "choose",
     "choose_in_order",

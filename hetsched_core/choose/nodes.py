@@ -23,7 +23,6 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    ProblemError,
     runs_of,
     starts_of,
 )
@@ -60,29 +59,18 @@ class _Pieces:
 
 def assign_nodes(
     problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces
-) -> JobPieces:
-    """Return the nodes of each job that has an option.
+) -> JobPieces | None:
+    """Return the nodes of each job that has an option; None where what was chosen does not fit.
 
     Args:
         problem: whose option it is.
         option: (J,) what was chosen for each job, -1 for none; it fits, as that of `choose` does.
-        node_class: (N,) class of each node.
+        node_class: (N,) class of each node, as many of each as the problem says.
         now: what jobs have at present; a job that is to have just that keeps it if it can.
-
-    Raises:
-        ProblemError: the nodes are not those of the classes, or what was chosen does not fit.
     """
-    counts = np.bincount(node_class, minlength=len(problem.classes))
-    if not np.array_equal(counts, problem.classes.count):
-        raise ProblemError(
-            f"the classes have {counts.tolist()} nodes; "
-            f"the problem says {problem.classes.count.tolist()}"
-        )
     placed = place(problem, option, node_class, now)
     if placed is None:
         placed = place(problem, option, node_class, JobPieces.none(problem.jobs))
-    if placed is None:
-        raise ProblemError("what was chosen does not fit on the nodes; choose() gives what does")
     return placed
 
 

@@ -25,7 +25,7 @@ from hetsched_core.choose.nodes import (
 from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
 from hetsched_core.choose.pools import MergedKinds, merge_kinds, split_kinds
 from hetsched_core.choose.prices import PriceLoopResult, find_prices, priced_at
-from hetsched_core.choose.problem import Choice, ChooseProblem, NodeClasses, ProblemError
+from hetsched_core.choose.problem import Choice, ChooseProblem, NodeClasses
 from hetsched_core.choose.program import SHARE, solve_open
 
 Floats = NDArray[np.float64]
@@ -67,19 +67,11 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
     Args:
         problem: what there is to choose.
         gap: relative gap between the choice and the bound at which it is good enough.
-        prices: (C,) prices per GPU to start from, such as those of an earlier choice.
-
-    Raises:
-        ProblemError: there is not one finite price for each class.
+        prices: (C,) finite prices per GPU to start from, such as those of an earlier choice.
     """
-    classes = problem.classes
-    if prices is not None and not (prices.shape == (len(classes),) and np.isfinite(prices).all()):
-        raise ProblemError(
-            f"prices are {prices}; expected a number for each of {len(classes)} classes, or None"
-        )
     if len(problem.options) == 0:
         nothing = np.full(problem.jobs, -1, np.int64)
-        return Choice(nothing, 0.0, 0.0, ALL, np.zeros(len(classes)))
+        return Choice(nothing, 0.0, 0.0, ALL, np.zeros(len(problem.classes)))
     top = float(problem.options.value.max())
     offers = offers_of(problem, top)
     earlier = None if prices is None else prices / top

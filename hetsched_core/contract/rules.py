@@ -10,21 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-import numpy as np
-
-from hetsched_core.contract.scenario import ORIGIN_S, Scenario
+from hetsched_core.contract.scenario import ORIGIN_S, Scenario, calm
 from hetsched_core.contract.trial import Trial, run_trial
 from hetsched_core.records.runlog import RunEnd, RunRecord
-from hetsched_core.simulate import KnownSpeeds, SimulationSettings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.types import (
-    Cluster,
     ExecutionModel,
     Job,
-    Layer,
     Node,
     RequirementSet,
-    Speeds,
-    SpeedTable,
     Submission,
 )
 from hetsched_core.types.site import Limit, ShareTree, SiteSettings
@@ -141,16 +135,6 @@ def _crowd(model: ExecutionModel) -> Scenario:
     """Return two accounts with far more jobs of one GPU than four nodes can run."""
     rng = Random("crowd")
     types = ("a100", "a100", "v100", "v100")
-    cluster = Cluster(tuple(Node(f"n{at}", gpu_type, 4) for at, gpu_type in enumerate(types)))
-    speed = np.array([[2.0], [1.0]])
-    table = SpeedTable(
-        gpu_types=("a100", "v100"),
-        counts=np.ones(1, np.int64),
-        one_node=speed,
-        several_nodes=speed,
-        layers=np.full(speed.shape, Layer.TRUTH, dtype=np.int8),
-    )
-    truth = Speeds(cluster, {"m": table})
     submissions = []
     for at in range(300):
         account = ("three", "one", "three")[at % 3]
@@ -167,18 +151,11 @@ def _crowd(model: ExecutionModel) -> Scenario:
         )
         submissions.append(Submission(job, seconds, cancel_s=ORIGIN_S + _END_S))
     shares = ShareTree({(name, ""): shares for name, shares in SHARES.items()})
-    return Scenario(
-        seed=0,
-        model=model,
-        cluster=cluster,
-        submissions=tuple(submissions),
-        truth=truth,
-        estimates=KnownSpeeds(truth),
-        settings=SimulationSettings(
-            round_s=_ROUND_S,
-            restart_cost_s=_RESTART_S,
-            grace_s=_GRACE_S,
-            site=SiteSettings(shares, half_life_s=_HALF_LIFE_S),
-        ),
-        incidents=(),
+    settings = SimulationSettings(
+        round_s=_ROUND_S,
+        restart_cost_s=_RESTART_S,
+        grace_s=_GRACE_S,
+        site=SiteSettings(shares, half_life_s=_HALF_LIFE_S),
     )
+    nodes = (Node(f"n{at}", gpu_type, 4) for at, gpu_type in enumerate(types))
+    return calm(model, nodes, {"a100": 2.0, "v100": 1.0}, submissions, settings)

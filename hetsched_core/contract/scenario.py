@@ -7,6 +7,7 @@ back, so a job that fits the healthy cluster can end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -123,27 +124,56 @@ def random_scenario(
     )
 
 
+def calm(
+    model: ExecutionModel,
+    nodes: Iterable[Node],
+    per_gpu: Mapping[str, float],
+    submissions: Iterable[Submission],
+    settings: SimulationSettings,
+    *,
+    seed: int = 0,
+    several_nodes: float = 1.0,
+) -> Scenario:
+    """Return a scenario in which nothing happens to nodes and jobs, and speeds are known.
+
+    Args:
+        model: how jobs run.
+        nodes: the cluster.
+        per_gpu: GPU type -> samples/s of each GPU, for jobs of profile `m`.
+        submissions: the jobs.
+        settings: of the simulation.
+        seed: what it is told by.
+        several_nodes: how fast GPUs on several nodes are, relative to those on one.
+    """
+    cluster = Cluster(tuple(nodes))
+    speed = np.array([[each] for each in per_gpu.values()])
+    table = SpeedTable(
+        gpu_types=tuple(per_gpu),
+        counts=np.ones(1, np.int64),
+        one_node=speed,
+        several_nodes=several_nodes * speed,
+        layers=np.full(speed.shape, Layer.TRUTH, dtype=np.int8),
+    )
+    truth = Speeds(cluster, {"m": table})
+    return Scenario(
+        seed, model, cluster, tuple(submissions), truth, KnownSpeeds(truth), settings, ()
+    )
+
+
 def side_by_side(model: ExecutionModel) -> Scenario:
     """Return two partitions of one node each, with a window ahead in a third, for whole jobs.
 
     Jobs crowd the first; `alone` may use the second; of those that may use the third `long` reaches
     into the window, and `short`, which comes behind it, does not.
     """
-    cluster = Cluster(tuple(Node(name, "v100", 4) for name in ("n0", "n1", "n2")))
-    one_node = np.full((1, 1), 1.0)
-    table = SpeedTable(
-        gpu_types=("v100",),
-        counts=np.ones(1, np.int64),
-        one_node=one_node,
-        several_nodes=one_node,
-        layers=np.full((1, 1), Layer.TRUTH, dtype=np.int8),
-    )
-
-    def job(name: str, node: str, seconds: float) -> Submission:
-        return Submission(
+    crowd = [(f"crowd{k}", "n0", 300.0) for k in range(6)]
+    others = [("alone", "n1", 300.0), ("long", "n2", 600.0), ("short", "n2", 60.0)]
+    window = Window(frozenset({"n2"}), ORIGIN_S + 400.0, ORIGIN_S + 500.0, "maintenance")
+    submissions = [
+        Submission(
             Job(
                 id=name,
-                submit_s=ORIGIN_S,
+                submit_s=ORIGIN_S + k / 1000,
                 requirements=RequirementSet((4,)),
                 profile="m",
                 total_samples=4 * seconds,
@@ -153,24 +183,11 @@ def side_by_side(model: ExecutionModel) -> Scenario:
             ),
             4 * seconds,
         )
-
-    crowd = tuple(job(f"crowd{k}", "n0", 300.0) for k in range(6))
-    others = (job("alone", "n1", 300.0), job("long", "n2", 600.0), job("short", "n2", 60.0))
-    window = Window(frozenset({"n2"}), ORIGIN_S + 400.0, ORIGIN_S + 500.0, "maintenance")
-    truth = Speeds(cluster, {"m": table})
-    return Scenario(
-        seed=0,
-        model=model,
-        cluster=cluster,
-        submissions=tuple(
-            replace(given, job=replace(given.job, submit_s=ORIGIN_S + k / 1000))
-            for k, given in enumerate((*crowd, *others))
-        ),
-        truth=truth,
-        estimates=KnownSpeeds(truth),
-        settings=SimulationSettings(round_s=60.0, windows=(window,)),
-        incidents=(),
-    )
+        for k, (name, node, seconds) in enumerate([*crowd, *others])
+    ]
+    settings = SimulationSettings(round_s=60.0, windows=(window,))
+    nodes = (Node(name, "v100", 4) for name in ("n0", "n1", "n2"))
+    return calm(model, nodes, {"v100": 1.0}, submissions, settings)
 
 
 def _cluster(rng: Random, types: list[str], prefix: str) -> Cluster:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-import numpy as np
-
 from hetsched_core.contract.logs import over_allocated
-from hetsched_core.contract.scenario import ORIGIN_S, Scenario
+from hetsched_core.contract.scenario import ORIGIN_S, Scenario, calm
 from hetsched_core.contract.trial import Trial, TrialDecision, run_trial
-from hetsched_core.simulate import KnownSpeeds, SimulationSettings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.types import (
     Cluster,
     Configuration,
     ExecutionModel,
     Job,
     JobView,
-    Layer,
     Node,
     Placed,
     RequirementSet,
     Shape,
-    Speeds,
-    SpeedTable,
     Submission,
     Trigger,
     Waiting,
@@ -121,13 +116,10 @@ def equal_jobs(seed: int) -> Scenario:
     nothing; nothing happens to the cluster. Costs and rounds are those of a live daemon.
     """
     rng = Random(f"equal {seed}")
-    types = ("a100", "v100", "k80")[: 1 + seed % 3]
-    nodes = tuple(Node(f"n{k}", types[k % len(types)], 4) for k in range(3))
-    cluster, gpus = Cluster(nodes), rng.choice((1, 1, 2))
-    counts = np.array([1, 2, 4], np.int64)
-    per_gpu = np.array([1.0, 0.6, 0.35])[: len(types), None] * np.ones((1, 3))
-    table = SpeedTable(types, counts, per_gpu, 0.8 * per_gpu, np.full(per_gpu.shape, Layer.TRUTH))
-    speeds = Speeds(cluster, {"resnet": table})
+    per_gpu = {"a100": 1.0, "v100": 0.6, "k80": 0.35}
+    types = tuple(per_gpu)[: 1 + seed % 3]
+    nodes = [Node(f"n{k}", types[k % len(types)], 4) for k in range(3)]
+    gpus = rng.choice((1, 1, 2))
     run_s, apart_s = rng.uniform(600.0, 3000.0), rng.choice((0.0, 0.5, 7.0))
     told, limited = rng.choice(((True, True), (False, True), (False, False)))
     samples = run_s * gpus
@@ -137,28 +129,27 @@ def equal_jobs(seed: int) -> Scenario:
                 id=f"j{k:03d}",
                 submit_s=ORIGIN_S + k * apart_s,
                 requirements=RequirementSet((gpus,)),
-                profile="resnet",
+                profile="m",
                 total_samples=samples if told else None,
                 time_limit_s=86_400.0 if limited else None,
             ),
             samples=samples,
         )
-        for k in range(6 * cluster.gpus // gpus)
+        for k in range(6 * 12 // gpus)
     )
-    return Scenario(
-        seed=seed,
-        model=ExecutionModel.GANG,
-        cluster=cluster,
-        submissions=submissions,
-        truth=speeds,
-        estimates=KnownSpeeds(speeds),
-        settings=SimulationSettings(
+    return calm(
+        ExecutionModel.GANG,
+        nodes,
+        {gpu_type: per_gpu[gpu_type] for gpu_type in types},
+        submissions,
+        SimulationSettings(
             round_s=ROUND_S,
             restart_cost_s=RESTART_COST_S,
             grace_s=GRACE_S,
             shapes=frozenset({Shape.SINGLE_NODE, Shape.EVEN}),
         ),
-        incidents=(),
+        seed=seed,
+        several_nodes=0.8,
     )
 
 

@@ -18,26 +18,23 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.kernels import (
-    FLOATS,
-    FLOATS_OUT,
-    INTS,
-    INTS_OUT,
-    boolean,
-    cube,
-    float64,
-    int64,
+    BoolsOut,
+    BoolTableOut,
+    FloatCubeOut,
+    Floats,
+    FloatsOut,
+    FloatTable,
+    FloatTableOut,
+    Ints,
+    IntsOut,
+    IntTable,
+    IntTableOut,
     kernel,
-    record,
     scalar,
-    table,
-    void,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SLACK = 1e-6
 """Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
 
@@ -69,11 +66,11 @@ class Chains(NamedTuple):
         heads: (H,) the row of the first step of each host.
     """
 
-    at_s: Floats
-    gpus: Ints
-    room: Floats
-    following: Ints
-    heads: Ints
+    at_s: FloatsOut
+    gpus: IntTableOut
+    room: FloatTableOut
+    following: IntsOut
+    heads: IntsOut
 
 
 class Windows(NamedTuple):
@@ -84,9 +81,9 @@ class Windows(NamedTuple):
         reach_s: (T, C) for how long from now on, on that node of each type where it is longest.
     """
 
-    begins_s: Floats
-    ends_s: Floats
-    reach_s: Floats
+    begins_s: FloatCubeOut
+    ends_s: FloatCubeOut
+    reach_s: FloatTableOut
 
 
 class Places(NamedTuple):
@@ -107,18 +104,18 @@ class Places(NamedTuple):
         changed: (C,) whether a node has a number of GPUs free at other times than before.
     """
 
-    starts_s: Floats
-    free_until_s: Floats
-    first_s: Floats
-    ready: Ints
-    free: Ints
-    served: Ints
-    found: Ints
-    taken: Ints
-    mixed: Ints
-    waited_for: NDArray[np.bool_]
-    waited_at: NDArray[np.bool_]
-    changed: NDArray[np.bool_]
+    starts_s: FloatsOut
+    free_until_s: FloatsOut
+    first_s: FloatsOut
+    ready: IntsOut
+    free: IntsOut
+    served: IntsOut
+    found: IntTableOut
+    taken: IntTableOut
+    mixed: IntTableOut
+    waited_for: BoolsOut
+    waited_at: BoolsOut
+    changed: BoolsOut
 
 
 class Limited(NamedTuple):
@@ -132,18 +129,11 @@ class Limited(NamedTuple):
         shut_s: (W, 2) from when and until when.
     """
 
-    may_use: NDArray[np.bool_]
-    all_nodes: NDArray[np.bool_]
-    evenly: NDArray[np.bool_]
-    shut: Ints
-    shut_s: Floats
-
-
-_TIMES, _NUMBERS, _TABLE, _YES = FLOATS_OUT, INTS_OUT, table(int64, out=True), boolean[::1]
-_CHAINS = record(Chains, _TIMES, _TABLE, table(out=True), _NUMBERS, _NUMBERS)
-_WINDOWS = record(Windows, cube(out=True), cube(out=True), table(out=True))
-_PLACES = record(Places, *(_TIMES,) * 3, *(_NUMBERS,) * 3, *(_TABLE,) * 3, *(_YES,) * 3)
-_LIMITED = record(Limited, table(boolean, out=True), _YES, _YES, _NUMBERS, table(out=True))
+    may_use: BoolTableOut
+    all_nodes: BoolsOut
+    evenly: BoolsOut
+    shut: IntsOut
+    shut_s: FloatTableOut
 
 
 @scalar
@@ -252,7 +242,7 @@ def _book(
     count: int,
     need: Floats,
     sizes: Ints,
-    changed: NDArray[np.bool_],
+    changed: BoolsOut,
 ) -> int:
     """Take GPUs, CPUs and memory of a host with a chain of its own for [from_s, until_s).
 
@@ -349,7 +339,7 @@ def _one_node(
     need: Floats,
     limit_s: float,
     until_s: float,
-    may_use: NDArray[np.bool_],
+    may_use: BoolsOut,
 ) -> tuple[float, int]:
     """Return when, at `until_s` at the latest, and on which of the members a job can start first.
 
@@ -412,7 +402,7 @@ def _several_nodes(
     from_s: float,
     until_s: float,
     places: Places,
-    may_use: NDArray[np.bool_],
+    may_use: BoolsOut,
 ) -> tuple[float, int]:
     """Return when a job can start on so many of the members, each giving at least `least` GPUs.
 
@@ -542,52 +532,28 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
     return may
 
 
-@kernel(
-    void(
-        float64,
-        boolean,
-        INTS,
-        _CHAINS,
-        table(),
-        table(int64),
-        INTS,
-        INTS,
-        INTS,
-        table(),
-        table(int64),
-        table(int64),
-        _LIMITED,
-        INTS,
-        FLOATS,
-        _WINDOWS,
-        _PLACES,
-        FLOATS_OUT,
-        table(int64, out=True),
-        INTS_OUT,
-    ),
-    allocates=False,
-)
+@kernel(allocates=False)
 def earliest_starts(
     now_s: float,
     reserve_all: bool,
     first_rows: Ints,
     chains: Chains,
-    ready_s: Floats,
-    members: Ints,
+    ready_s: FloatTable,
+    members: IntTable,
     type_from: Ints,
     sizes: Ints,
     counts: Ints,
-    needs: Floats,
-    nodes: Ints,
-    columns: Ints,
+    needs: FloatTable,
+    nodes: IntTable,
+    columns: IntTable,
     limited: Limited,
     kinds: Ints,
     limits: Floats,
     windows: Windows,
     places: Places,
-    start_s: Floats,
-    pieces: Ints,
-    used: Ints,
+    start_s: FloatsOut,
+    pieces: IntTableOut,
+    used: IntsOut,
 ) -> None:
     """Find the earliest start of each job, given those of the jobs before it.
 

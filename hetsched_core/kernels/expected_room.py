@@ -16,23 +16,22 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.kernels import (
-    FLOATS_OUT,
-    INTS,
-    INTS_OUT,
-    cube,
-    float64,
-    int64,
+    FloatCube,
+    Floats,
+    FloatsOut,
+    FloatTable,
+    FloatTableOut,
+    IntCube,
+    Ints,
+    IntsOut,
+    IntTable,
+    IntTableOut,
     kernel,
     scalar,
-    table,
-    void,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Chains = tuple[Floats, Ints, Floats, Ints]
 
 HOST, PLACE = range(2)
@@ -79,39 +78,22 @@ def _make(
     following[step] = -1
 
 
-@kernel(
-    void(
-        float64,
-        float64,
-        table(int64),
-        table(),
-        cube(int64),
-        cube(),
-        table(int64),
-        INTS,
-        FLOATS_OUT,
-        FLOATS_OUT,
-        table(int64, out=True),
-        table(out=True),
-        INTS_OUT,
-        table(out=True),
-    )
-)
+@kernel()
 def expect_room(
     now_s: float,
     overdue_s: float,
-    capacity: Ints,
-    hosts: Floats,
-    held: Ints,
-    held_until: Floats,
-    members: Ints,
+    capacity: IntTable,
+    hosts: FloatTable,
+    held: IntCube,
+    held_until: FloatCube,
+    members: IntTable,
     sizes: Ints,
-    holds_until_s: Floats,
-    at_s: Floats,
-    gpus: Ints,
-    room: Floats,
-    following: Ints,
-    ready_s: Floats,
+    holds_until_s: FloatsOut,
+    at_s: FloatsOut,
+    gpus: IntTableOut,
+    room: FloatTableOut,
+    following: IntsOut,
+    ready_s: FloatTableOut,
 ) -> None:
     """Make the chains anew of those hosts for which they do not hold any more.
 

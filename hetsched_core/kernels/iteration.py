@@ -9,12 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS_OUT, INTS, float64, kernel, scalar, table, void
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hetsched_core.kernels import FloatsOut, FloatTable, Ints, kernel, scalar
 
 # The columns of a row that stands for one model on one GPU type.
 OVERLAPPED, BATCH, FORWARD, BACKWARD, UPDATE, LINK, NETWORK, NETWORK_RING = range(8)
@@ -39,9 +35,9 @@ def expected_max(mean: float, deviation: float, constant: float) -> float:
     return constant + deviation * (z * cumulative + density)
 
 
-@kernel(void(table(), INTS, INTS, INTS, float64, FLOATS_OUT))
+@kernel()
 def samples_per_s_per_gpu(
-    models: Floats, model: Ints, gpus: Ints, nodes: Ints, tail: float, out: Floats
+    models: FloatTable, model: Ints, gpus: Ints, nodes: Ints, tail: float, out: FloatsOut
 ) -> None:
     """Fill `out` with samples/s per GPU; NaN where the bandwidth that matters is not known.
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import INTS, cube, kernel, scalar, void
-from hetsched_core.kernels import int64 as whole
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hetsched_core.kernels import (
+    FloatCube,
+    FloatCubeOut,
+    Floats,
+    IntCubeOut,
+    Ints,
+    kernel,
+    scalar,
+)
 
 # `hetsched_core.types.Layer`, whose numbers do not change; -1 where nothing is known.
 FIRST_ESTIMATE, THEORY, GPU_TYPE = 0, 1, 2
@@ -55,9 +58,9 @@ def _bias(measured: Floats, theory: Floats, log_counts: Floats, k: int) -> float
     )
 
 
-@kernel(void(cube(), cube(), INTS, cube(out=True), cube(whole, out=True)))
+@kernel()
 def fill_from_above(
-    measured: Floats, theory: Floats, counts: Ints, speed: Floats, layer: Ints
+    measured: FloatCube, theory: FloatCube, counts: Ints, speed: FloatCubeOut, layer: IntCubeOut
 ) -> None:
     """Fill every speed of each pair from the highest layer that knows it.
 

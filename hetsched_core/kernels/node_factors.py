@@ -6,12 +6,8 @@ The naive twin, in `tests/hetsched_core/throughput/naive.py`, solves them all at
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, INTS, float64, int64, kernel, scalar, void
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hetsched_core.kernels import Floats, FloatsOut, Ints, kernel, scalar
 
 
 @scalar
@@ -31,9 +27,7 @@ def _add_shift(
             shift[cell[r]] += weight[r] / total[cell[r]] * values[e]
 
 
-@kernel(
-    void(INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, INTS, int64, float64, FLOATS_OUT, FLOATS_OUT)
-)
+@kernel()
 def solve_random_effects(
     row_from: Ints,
     cell: Ints,
@@ -44,8 +38,8 @@ def solve_random_effects(
     entity_from: Ints,
     most_steps: int,
     tolerance: float,
-    effect: Floats,
-    shift: Floats,
+    effect: FloatsOut,
+    shift: FloatsOut,
 ) -> None:
     """Solve deviation = effect - shift, where shift is the mean effect of the runs of a cell.
 

@@ -12,27 +12,18 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.kernels import (
-    BYTES_OUT,
-    FLOATS,
-    FLOATS_OUT,
-    INTS,
-    boolean,
-    float64,
-    int64,
+    BytesOut,
+    Floats,
+    FloatsOut,
+    FloatTableOut,
+    Ints,
+    IntsOut,
+    IntTableOut,
     kernel,
-    record,
     scalar,
-    table,
-    void,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.int8]
-
 
 SORT, CAPACITY, USED, COUNT, NODE = range(5)
 CPUS, MEMORY, PRICE = range(3)
@@ -57,9 +48,9 @@ class State(NamedTuple):
         head: (2,) the number of rows in use, and a hash of all nodes' classes.
     """
 
-    grid: Ints
-    room: Floats
-    head: Ints
+    grid: IntTableOut
+    room: FloatTableOut
+    head: IntsOut
 
 
 class Market(NamedTuple):
@@ -81,47 +72,23 @@ class Market(NamedTuple):
         even: whether the nodes of a job must give it equally many GPUs.
     """
 
-    demand: Ints
-    needs: Floats
-    one_node: Floats
-    several: Floats
-    pools: Ints
-    stays: Ints
-    stay_utility: Floats
-    type_of_sort: Ints
-    lowest: Floats
-    highest: Floats
+    demand: IntTableOut
+    needs: FloatTableOut
+    one_node: FloatTableOut
+    several: FloatTableOut
+    pools: IntTableOut
+    stays: IntTableOut
+    stay_utility: FloatsOut
+    type_of_sort: IntsOut
+    lowest: FloatsOut
+    highest: FloatsOut
     even: bool
-
-
-_INTS, _FLOATS = table(int64, out=True), table(out=True)
-_STATE = record(State, _INTS, _FLOATS, int64[::1])
-_MARKET = record(
-    Market,
-    *(_INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS, float64[::1], int64[::1]),
-    *(float64[::1], float64[::1], boolean),
-)
 
 
 @scalar
 def unit_price(lowest: float, highest: float, used: float, capacity: float) -> float:
     """Return k(g) = U_min (U_max / U_min)^(g / c) of Hadar, equation (5)."""
     return lowest * math.pow(highest / lowest, used / capacity)
-
-
-@kernel(void(FLOATS, FLOATS, FLOATS, FLOATS, FLOATS_OUT))
-def prices(lowest: Floats, highest: Floats, used: Floats, capacity: Floats, out: Floats) -> None:
-    """Fill `out` (N,) with the price of a GPU on each node.
-
-    Args:
-        lowest: (N,) price at no load, above 0.
-        highest: (N,) price at full load.
-        used: (N,) GPUs allocated.
-        capacity: (N,) GPUs, 1 or more.
-        out: (N,).
-    """
-    for i in range(len(out)):
-        out[i] = unit_price(lowest[i], highest[i], used[i], capacity[i])
 
 
 @scalar
@@ -338,15 +305,15 @@ def _take(state: State, market: Market, job: int, row: int, gpus: int) -> int:
     return int(to)
 
 
-@kernel(void(_STATE, _MARKET, INTS, int64[::1], _INTS, FLOATS_OUT, FLOATS_OUT))
+@kernel()
 def serve(
     state: State,
     market: Market,
     order: Ints,
-    pieces_from: Ints,
-    pieces: Ints,
-    payoff: Floats,
-    cost: Floats,
+    pieces_from: IntsOut,
+    pieces: IntTableOut,
+    payoff: FloatsOut,
+    cost: FloatsOut,
 ) -> None:
     """Give each job in turn the placement that pays it most, if one pays; the state changes.
 
@@ -376,8 +343,8 @@ def serve(
         pieces_from[at + 1] = used
 
 
-@kernel(void(_STATE, _MARKET, INTS, FLOATS_OUT, int64[::1]))
-def greedy(state: State, market: Market, queue: Ints, bound: Floats, order: Ints) -> None:
+@kernel()
+def greedy(state: State, market: Market, queue: Ints, bound: FloatsOut, order: IntsOut) -> None:
     """Serve the job of the largest payoff per GPU, again and again; the state changes.
 
     Lazy: while GPUs are given away prices rise and room shrinks, so an old payoff is a bound.
@@ -437,9 +404,9 @@ def _best_first(payoff: Floats, cost: Floats, hashes: Ints) -> tuple[Ints, Ints]
     return order, distinct
 
 
-@kernel(void(_STATE, _MARKET, INTS, int64, BYTES_OUT, FLOATS_OUT))
+@kernel()
 def search(
-    state: State, market: Market, queue: Ints, width: int, taken: Bytes, out: Floats
+    state: State, market: Market, queue: Ints, width: int, taken: BytesOut, out: FloatsOut
 ) -> None:
     """Take or leave each job in turn so that the payoffs add up to the most, ties the cheaper.
 

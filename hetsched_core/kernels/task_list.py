@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, INTS, boolean, int64, kernel, table, void
-
-INTS_OUT = int64[::1]
+from hetsched_core.kernels import Floats, FloatsOut, FloatTable, Ints, IntsOut, kernel
 
 
-@kernel(
-    void(
-        INTS,
-        INTS,
-        INTS,
-        FLOATS,
-        table(),
-        table(),
-        boolean,
-        FLOATS_OUT,
-        INTS_OUT,
-        FLOATS_OUT,
-        FLOATS_OUT,
-    )
-)
+@kernel()
 def list_schedule(
-    order: NDArray[np.int64],
-    scale: NDArray[np.int64],
-    first: NDArray[np.int64],
-    opens_s: NDArray[np.float64],
-    train_s: NDArray[np.float64],
-    sync_s: NDArray[np.float64],
+    order: Ints,
+    scale: Ints,
+    first: Ints,
+    opens_s: Floats,
+    train_s: FloatTable,
+    sync_s: FloatTable,
     by_finish: bool,
-    free_s: NDArray[np.float64],
-    gpu: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-    complete_s: NDArray[np.float64],
+    free_s: FloatsOut,
+    gpu: IntsOut,
+    start_s: FloatsOut,
+    complete_s: FloatsOut,
 ) -> None:
     """Give each task of an order its GPU and its start; ties go to the lower GPU.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.outrank import left_idle
 from hetsched_core.types import Configuration, Entry, Job, JobView, Placed, Plan, Snapshot
 
 
@@ -36,9 +37,7 @@ def wake_last(snapshot: Snapshot, plan: Plan) -> Plan:
     ]
     if not sleepy:
         return plan
-    free = FreeGpus.beside(snapshot, placed)
-    for profile in plan.profiles:
-        free.take(snapshot.jobs[profile.job].job, profile.placement.configuration)
+    free = left_idle(snapshot, plan)
     for view in sleepy:
         free.give(view.job, placed[view.id].placements[0].configuration)
     asleep = snapshot.cluster.mask(snapshot.asleep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from hetsched_core.placement.ways import ways_to_fit
@@ -11,6 +12,7 @@ from hetsched_core.types import (
     JobView,
     Placed,
     Plan,
+    ProfilePlacement,
     Reason,
     ReasonCode,
     Replan,
@@ -41,6 +43,8 @@ def plan_placing(
     *,
     memory: Mapping[str, object] | None = None,
     diagnostics: Diagnostics | None = None,
+    profiles: tuple[ProfilePlacement, ...] = (),
+    valid_from_s: float = -math.inf,
 ) -> Plan:
     """Return the plan in which the placed jobs run and all others wait, with the reason for it.
 
@@ -51,6 +55,8 @@ def plan_placing(
         replan: when to plan again.
         memory: what the policy remembers.
         diagnostics: how the plan was found.
+        profiles: the profiling runs.
+        valid_from_s: when the plan takes effect, seconds UTC.
     """
     before = snapshot.previous.entries
     changes: dict[str, Entry] = {}
@@ -59,10 +65,16 @@ def plan_placing(
         if entry is None:
             blocked = view.blocked
             entry = waits(snapshot, view) if blocked is None else Waiting(blocked)
-        if entry != before.get(job_id):
+        if entry is not (old := before.get(job_id)) and entry != old:
             changes[job_id] = entry
     return snapshot.previous.revise(
-        changes, snapshot.gone, replan=replan, memory=memory, diagnostics=diagnostics
+        changes,
+        snapshot.gone,
+        replan=replan,
+        profiles=profiles,
+        valid_from_s=valid_from_s,
+        diagnostics=diagnostics,
+        memory=memory,
     )
 
 

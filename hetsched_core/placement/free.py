@@ -151,9 +151,9 @@ class FreeGpus:
             on_host[host] = on_host.get(host, 0) + gpus
         return True
 
-    def closed(self, configuration: Configuration) -> bool:
-        """Whether any of its nodes takes no new work."""
-        return any(self._closed[self._cluster.index(name)] for name, _ in configuration)
+    def closed(self, node: str) -> bool:
+        """Whether a node takes no new work."""
+        return self._closed[self._cluster.index(node)]
 
     def idle(self, gpu_type: str) -> int:
         """Return the free GPUs of this type on open nodes."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import overload
 
-from hetsched_core.kernels.backfill import Floats, Ints
+from hetsched_core.kernels import Floats, Ints
 from hetsched_core.placement.free import on_one_node
 from hetsched_core.types import Cluster, Configuration, Reservation
 from hetsched_core.types.making import cheaply_made
@@ -38,19 +38,12 @@ class Queue:
         return len(self.jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class EarliestStart:
-    """The earliest start of a job (UTC) and the GPUs that it is then to get."""
-
-    job: str
-    configuration: Configuration
-    start_s: float
-
-
 @cheaply_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
     """The earliest starts of those jobs of a queue that start or keep something.
+
+    Each as the reservation that it is, or would be.
 
     Attributes:
         queue: the queue.
@@ -64,11 +57,11 @@ class Starts:
     pieces: Ints
     cluster: Cluster
 
-    def __iter__(self) -> Iterator[EarliestStart]:
+    def __iter__(self) -> Iterator[Reservation]:
         """Yield all starts, in the order of the queue."""
         return self._of(self.pieces)
 
-    def by(self, when_s: float) -> Iterator[EarliestStart]:
+    def by(self, when_s: float) -> Iterator[Reservation]:
         """Yield those that are no later than this, in the order of the queue."""
         places = self.pieces[:, 0]
         for at in (self.start_s <= when_s).nonzero()[0].tolist():
@@ -79,7 +72,7 @@ class Starts:
         """Return what the jobs keep that start later than this."""
         return Promises(self, when_s)
 
-    def _of(self, pieces: Ints) -> Iterator[EarliestStart]:
+    def _of(self, pieces: Ints) -> Iterator[Reservation]:
         nodes = self.cluster.nodes
         for at, group in groupby(pieces.tolist(), key=itemgetter(0)):
             (_, node, gpus), *more = group
@@ -88,7 +81,9 @@ class Starts:
                 configuration = Configuration.of((nodes[node].name, gpus) for node, gpus in parts)
             else:
                 configuration = on_one_node(nodes[node].name, gpus)
-            yield EarliestStart(self.queue.jobs[at], configuration, float(self.start_s[at]))
+            start_s = float(self.start_s[at])
+            until_s = start_s + float(self.queue.limits_s[at])
+            yield Reservation(self.queue.jobs[at], configuration, start_s, until_s)
 
 
 @cheaply_made
@@ -106,16 +101,9 @@ class Promises(Sequence[Reservation]):
 
     def __iter__(self) -> Iterator[Reservation]:
         """Yield the reservations, in the order of the queue."""
-        queue = self.starts.queue
-        limits_s = dict(zip(queue.jobs, queue.limits_s.tolist(), strict=True))
         for start in self.starts:
             if start.start_s > self.after_s and start.job not in self.left_out:
-                yield Reservation(
-                    start.job,
-                    start.configuration,
-                    start.start_s,
-                    start.start_s + limits_s[start.job],
-                )
+                yield start
 
     def __len__(self) -> int:
         """Number of reservations."""

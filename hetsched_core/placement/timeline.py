@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hetsched_core.kernels import Floats, Ints
 from hetsched_core.kernels.backfill import (
     NAME,
     WINDOWS,
     Chains,
-    Floats,
-    Ints,
     Limited,
     Places,
     Windows,

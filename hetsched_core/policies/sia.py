@@ -81,14 +81,6 @@ class PricedOptions:
     use: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class SiaChoice:
-    """The configuration chosen for each job, None for none, and how it was found."""
-
-    configurations: tuple[int | None, ...]
-    diagnostics: Diagnostics
-
-
 @dataclass(frozen=True)
 class Sia:
     """The best configurations for all jobs together, chosen anew each round."""
@@ -142,7 +134,9 @@ class Sia:
                 views.append(view)
                 priced.append(self._price(snapshot, pools, view, options))
         priced = self._weighted(snapshot, views, priced)
-        chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
+        chosen, diagnostics = choose(
+            priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes)
+        )
 
         def choice(job: int, option: int) -> OneTypeChoice:
             # Its pool and others that have it in them, of which the type itself comes first.
@@ -152,7 +146,7 @@ class Sia:
         placed = assign(
             snapshot,
             fixed,
-            [choice(job, k) for job, k in enumerate(chosen.configurations) if k is not None],
+            [choice(job, k) for job, k in enumerate(chosen) if k is not None],
             (choice(job, int(k)) for job, mine in enumerate(priced) for k in np.argsort(mine.cost)),
         )
         return plan_placing(
@@ -160,7 +154,7 @@ class Sia:
             placed,
             behind,
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
-            diagnostics=chosen.diagnostics,
+            diagnostics=diagnostics,
         )
 
     def _weighted(
@@ -241,7 +235,7 @@ def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) 
 
 def choose(
     priced: Sequence[PricedOptions], capacity: Floats, leave_out: float, limits: Limits
-) -> SiaChoice:
+) -> tuple[list[int | None], Diagnostics]:
     """Choose at most one configuration for each job so that the costs add up to the least.
 
     Args:
@@ -249,6 +243,9 @@ def choose(
         capacity: (P,) GPUs of each pool.
         leave_out: the cost of giving a job nothing.
         limits: how far to solve.
+
+    Returns:
+        The configuration of each job, None for none, and how they were found.
     """
     groups: dict[tuple[bytes, bytes], list[int]] = {}
     for job, mine in enumerate(priced):
@@ -279,15 +276,12 @@ def choose(
         by_cost = sorted(ks, key=lambda k, mine=priced[jobs[0]]: (mine.cost[k], k))  # type: ignore[misc]
         for job, k in zip(jobs, by_cost, strict=False):
             configurations[job] = k
-    return SiaChoice(
-        tuple(configurations),
-        Diagnostics(
-            method="integer programme",
-            objective=None if found.objective is None else worst + found.objective,
-            bound=None if found.bound is None else worst + found.bound,
-            gap=found.gap,
-            limits=found.limits,
-        ),
+    return configurations, Diagnostics(
+        method="integer programme",
+        objective=None if found.objective is None else worst + found.objective,
+        bound=None if found.bound is None else worst + found.bound,
+        gap=found.gap,
+        limits=found.limits,
     )
 
 

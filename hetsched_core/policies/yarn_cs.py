@@ -48,7 +48,7 @@ def first_fit(
             continue
         if node.gpu_type in types and node.gpus >= way.count:
             found = on_one_node(node.name, way.count)
-            if free.fits(job, found) and not free.closed(found):
+            if free.fits(job, found) and not free.closed(node.name):
                 return found
     if way.count < 2 or Shape.EVEN not in snapshot.shapes:
         return None

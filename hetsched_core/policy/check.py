@@ -83,15 +83,12 @@ class _Taken:
     starts: _Usage = field(default_factory=_Usage)
     whole: _Usage = field(default_factory=_Usage)
 
-    def add(self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool) -> None:
-        self.whole.add(snapshot, job, what)
+    def add(
+        self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool, sign: int = 1
+    ) -> None:
+        self.whole.add(snapshot, job, what, sign)
         if not stays:
-            self.starts.add(snapshot, job, what)
-
-    def subtract(self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool) -> None:
-        self.whole.add(snapshot, job, what, -1)
-        if not stays:
-            self.starts.add(snapshot, job, what, -1)
+            self.starts.add(snapshot, job, what, sign)
 
     def copy(self) -> _Taken:
         return _Taken(self.starts.copy(), self.whole.copy())
@@ -202,7 +199,7 @@ class PlanChecker:
         if (old := self._used.pop(job_id, None)) is not None:
             job, placements, stay = old
             for placement, stays in zip(placements, stay, strict=True):
-                self._taken.subtract(snapshot, job, placement.configuration, stays)
+                self._taken.add(snapshot, job, placement.configuration, stays, -1)
         if use is None:
             return []
         self._used[job_id] = job, placements, stay = use

@@ -1,4 +1,4 @@
-"""The arithmetic of HadarE's copies: their ids, who does how many steps, how results are merged.
+"""The arithmetic of HadarE's copies: how many steps each does, and how long merging takes.
 
 Source: Sultana et al., "Resource Heterogeneity-Aware and Utilization-Enhanced Scheduling for Deep
 Learning Clusters" (HadarE), sections V-A and V-B.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 
-from hetsched_core.errors import InputError
-from hetsched_core.throughput.profiles import builtin_profiles, gavel_profile
+from hetsched_core.throughput.profiles import ModelProfile, builtin_profiles, gavel_profile
 
 BYTES_A_PARAMETER = 4.0
 """Parameters are averaged in single precision."""
@@ -20,18 +18,9 @@ USUAL_PARAMETERS = 25e6
 """Parameters of a model that is not known: those of ResNet-50."""
 
 
-def copy_id(parent: int, copy: int, max_job_count: int) -> int:
-    """Return the id of a copy, max_job_count x i + parent id; copies count from 1 (section V-A).
-
-    Raises:
-        InputError: the parent id is not below max_job_count, so that ids would meet.
-    """
-    if not 0 <= parent < max_job_count or copy < 1:
-        raise InputError(
-            f"copy {copy} of job {parent} with max_job_count={max_job_count}: copies count from 1, "
-            "and parent ids are below max_job_count"
-        )
-    return max_job_count * copy + parent
+def known_profile(name: str) -> ModelProfile | None:
+    """Return the built-in profile of this name, ours or Gavel's."""
+    return gavel_profile(name) or next((p for p in builtin_profiles() if p.name == name), None)
 
 
 def split_steps(steps: int, rates: Sequence[float]) -> list[int]:
@@ -66,31 +55,6 @@ def within_slot(parts: Sequence[int], rates: Sequence[float], slot_s: float) -> 
     ]
 
 
-class Averaging(StrEnum):
-    """How much each copy's parameters count: by the steps it did, or all the same."""
-
-    STEPS = "steps"
-    PLAIN = "plain"
-
-
-def consolidation_weights(
-    steps: Sequence[float], averaging: Averaging = Averaging.STEPS
-) -> list[float]:
-    """Return the weight of each copy's parameters, adding up to 1 (section V-B).
-
-    Copies without steps have nothing to add when steps count.
-
-    Raises:
-        InputError: no copy did a step.
-    """
-    total = math.fsum(steps)
-    if total <= 0:
-        raise InputError(f"no copy did a step (steps {list(steps)}): there is nothing to average")
-    if averaging is Averaging.PLAIN:
-        return [1.0 / len(steps)] * len(steps)
-    return [own / total for own in steps]
-
-
 def consolidation_s(profile: str, bandwidth_gb_s: float) -> float:
     """Return the seconds in which a copy sends its parameters and gets the averaged ones.
 
@@ -98,8 +62,6 @@ def consolidation_s(profile: str, bandwidth_gb_s: float) -> float:
         profile: the model; one that is not built in counts as `USUAL_PARAMETERS`.
         bandwidth_gb_s: what a node's link moves, 1e9 bytes/s; infinity for no cost.
     """
-    known = gavel_profile(profile) or next(
-        (p for p in builtin_profiles() if p.name == profile), None
-    )
+    known = known_profile(profile)
     parameters = USUAL_PARAMETERS if known is None else known.parameters
     return 2.0 * BYTES_A_PARAMETER * parameters / (bandwidth_gb_s * 1e9)

@@ -9,7 +9,7 @@ It knows speeds and how many samples a job has.
 
 Deviations. Copies are not sold at Hadar's prices: a copy takes a whole idle node, whose price is
 the lowest there is, so all would be let in, and the order above decides. A copy is named after its
-node, so that one that keeps its node goes on without a restart; the paper's ids are for display.
+node, so that one that keeps its node goes on without a restart.
 Averaging takes the time that parameters need over the link, out of the slot; after a job's last
 round it is not counted. A job of unknown size fills its slots. Jobs that are not preemptible get
 one copy and keep it. GPU counts of requirement sets mean nothing in a replay, where every job may
@@ -130,7 +130,7 @@ class Hadare:
             if found:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
-        memory = TrackerNotes(tracker.parents, tracker.measured, assigned).as_memory()
+        memory = TrackerNotes(tracker.measured, assigned).as_memory()
         possible = {fork.view.id for fork in able}
 
         def waits(_: Snapshot, view: JobView) -> Waiting:
@@ -302,7 +302,7 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
         whole = on_one_node(name, snapshot.cluster[name].gpus)
         if not free.fits(fork.view.job, whole):
             return False
-        return name in fork.runs or not free.closed(whole)
+        return name in fork.runs or not free.closed(name)
 
     def take(fork: _Fork, name: str, rate: float) -> None:
         free.take(fork.view.job, on_one_node(name, snapshot.cluster[name].gpus))

@@ -19,17 +19,15 @@ from hetsched_core.kernels.payoff import (
     CAPACITY,
     COUNT,
     GPUS,
-    NODE,
     PRICE,
     ROWS,
-    SORT,
     USED,
     Market,
     State,
     greedy,
-    prices,
     search,
     serve,
+    unit_price,
 )
 
 Floats = NDArray[np.float64]
@@ -120,21 +118,11 @@ def node_classes(
     grid, room = np.zeros((rows, 5), np.int64), np.zeros((rows, 3))
     for row, here in enumerate(members):
         node = here[0]
-        grid[row] = nodes.sort[node], nodes.capacity[node], nodes.used[node], len(here), -1
-        grid[row, NODE] = number[node]
-        room[row, :PRICE] = nodes.cpus[node], nodes.memory_mb[node]
-    used = len(members)
-    price = np.empty(used)
-    sort = grid[:used, SORT]
-    prices(
-        market.lowest[sort],
-        market.highest[sort],
-        grid[:used, USED].astype(np.float64),
-        grid[:used, CAPACITY].astype(np.float64),
-        price,
-    )
-    room[:used, PRICE] = price
-    return State(grid, room, np.array([used, 0], np.int64)), members
+        sort, capacity, load = nodes.sort[node], nodes.capacity[node], nodes.used[node]
+        grid[row] = sort, capacity, load, len(here), number[node]
+        price = unit_price(market.lowest[sort], market.highest[sort], load, capacity)
+        room[row] = nodes.cpus[node], nodes.memory_mb[node], price
+    return State(grid, room, np.array([len(members), 0], np.int64)), members
 
 
 def plan_queue(

@@ -1,7 +1,7 @@
-"""HadarE's job tracker: what is registered of every job, and what its copies were seen to do.
+"""HadarE's job tracker: what the copies of every job were seen to do.
 
-It lives in the plan's memory and may be lost: then jobs are registered anew and speeds start again
-from their first estimates. Source: HadarE, section V-A and formula (10).
+It lives in the plan's memory and may be lost: then speeds start again from their first estimates.
+Source: HadarE, section V-A and formula (10).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetsched_core.policies.hadar.copies import known_profile
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
-from hetsched_core.throughput.profiles import builtin_profiles, gavel_profile
 from hetsched_core.types import JobView, Node, Purpose
 
 _VERSION = 1
@@ -22,12 +22,10 @@ class TrackerNotes:
     """The tracker's notes.
 
     Attributes:
-        parents: job -> parent id, the paper's number for it.
         measured: profile -> node -> samples/s that a copy was last seen to make there.
         assigned: job -> copy -> steps of the present round, which weigh its parameters.
     """
 
-    parents: Mapping[str, int] = field(default_factory=dict)
     measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     assigned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -36,37 +34,25 @@ class TrackerNotes:
         """Return the notes of a plan's memory, empty ones if they are lost."""
         if memory.get("version") != _VERSION:
             return cls()
-        return cls(memory["parents"], memory["measured"], memory["assigned"])
+        return cls(memory["measured"], memory["assigned"])
 
     def as_memory(self) -> dict[str, object]:
         """Return the notes as JSON values."""
         return {
             "version": _VERSION,
-            "parents": dict(self.parents),
             "measured": {profile: dict(rates) for profile, rates in self.measured.items()},
             "assigned": {job: dict(steps) for job, steps in self.assigned.items()},
         }
 
     def seen(self, views: Iterable[JobView]) -> TrackerNotes:
-        """Return the notes with these active jobs registered and what their copies achieve.
-
-        A new job gets the lowest number that no active job has; jobs that are gone are dropped.
-        """
-        jobs = list(views)
-        parents = {v.id: self.parents[v.id] for v in jobs if v.id in self.parents}
-        taken, number = set(parents.values()), 0
+        """Return the notes with what the copies of these active jobs achieve."""
         measured = {profile: dict(rates) for profile, rates in self.measured.items()}
-        for view in jobs:
-            if view.id not in parents:
-                while number in taken:
-                    number += 1
-                parents[view.id] = number
-                taken.add(number)
+        for view in views:
             for run in view.runs:
                 if run.purpose is Purpose.RUN and run.speed > 0:
                     node = run.configuration.pieces[0][0]
                     measured.setdefault(view.job.profile, {})[node] = run.speed
-        return TrackerNotes(parents, measured, self.assigned)
+        return TrackerNotes(measured, self.assigned)
 
     def rates(self, profile: str, nodes: Iterable[Node]) -> dict[str, float]:
         """Return samples/s of a copy on each node: measured there, else estimated.
@@ -76,18 +62,14 @@ class TrackerNotes:
         """
         mine = self.measured.get(profile, {})
         facts = _facts(profile)
-        guesses = {n.name: n.gpus * first_estimate(_gpu(n.gpu_type), facts) for n in nodes}
+        guesses = {
+            n.name: n.gpus * first_estimate(GpuFacts.published(n.gpu_type), facts) for n in nodes
+        }
         known = [mine[name] / guess for name, guess in guesses.items() if name in mine]
         scale = sum(known) / len(known) if known else 1.0
         return {name: mine.get(name, scale * guess) for name, guess in guesses.items()}
 
 
-def _gpu(gpu_type: str) -> GpuFacts:
-    return GpuFacts.published(gpu_type)
-
-
 def _facts(profile: str) -> ProfileFacts:
-    known = gavel_profile(profile) or next(
-        (p for p in builtin_profiles() if p.name == profile), None
-    )
+    known = known_profile(profile)
     return ProfileFacts() if known is None else ProfileFacts(batch_size=float(known.batch_size))

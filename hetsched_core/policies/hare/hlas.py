@@ -67,14 +67,7 @@ class Hlas:
 
     def __post_init__(self) -> None:
         """Refuse queues and groups that cannot be, and times that are none."""
-        check_parameters(
-            self.info.name,
-            groups=self.groups,
-            queues=self.queues,
-            first_threshold_s=self.first_threshold_s,
-            threshold_factor=self.threshold_factor,
-            ageing_s=self.ageing_s,
-        )
+        check_parameters(self)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Bring the queues up to date and give every idle group tasks of a round."""

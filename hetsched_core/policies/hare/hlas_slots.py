@@ -56,14 +56,7 @@ class HlasSlots:
 
     def __post_init__(self) -> None:
         """Refuse queues and groups that cannot be, and times that are none."""
-        check_parameters(
-            self.info.name,
-            groups=self.groups,
-            queues=self.queues,
-            first_threshold_s=self.first_threshold_s,
-            threshold_factor=self.threshold_factor,
-            ageing_s=self.ageing_s,
-        )
+        check_parameters(self)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Queue those whose slot is over again, and serve the queues in order."""

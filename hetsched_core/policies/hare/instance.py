@@ -49,18 +49,8 @@ class Instance:
         sync_s: Floats,
     ) -> Instance:
         """Return an instance of which nothing has begun."""
-        idle = np.zeros(train_s.shape[1])
-        return cls(
-            arrival_s,
-            weight,
-            rounds,
-            scale,
-            scale,
-            train_s,
-            sync_s,
-            idle,
-            np.zeros(len(arrival_s)),
-        )
+        free_s, in_step_s = np.zeros(train_s.shape[1]), np.zeros(len(arrival_s))
+        return cls(arrival_s, weight, rounds, scale, scale, train_s, sync_s, free_s, in_step_s)
 
     @property
     def whole(self) -> bool:
@@ -104,15 +94,3 @@ class Instance:
             enough = (np.maximum(fit, 0.0) * gpus).sum(axis=1) >= scale
             lengths[n] = ends[np.argmax(enough)]
         return lengths
-
-    @cached_property
-    def alpha(self) -> float:
-        """The spread of task times over GPUs, max_i max(T^c max/min, T^s max/min); 0/0 is 1."""
-        able = np.isfinite(self.train_s)
-        longest = np.where(able, self.train_s, 0.0).max(axis=1)
-        spread = longest / self.train_s.min(axis=1)
-        most = np.where(able, self.sync_s, 0.0).max(axis=1)
-        least = np.where(able, self.sync_s, np.inf).min(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            sync = np.where(most == 0.0, 1.0, most / least)
-        return float(np.maximum(spread, sync).max())

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetsched_core.errors import InputError
+
+if TYPE_CHECKING:
+    from hetsched_core.policies.hare.hlas import Hlas
+    from hetsched_core.policies.hare.hlas_slots import HlasSlots
 
 MOST_QUEUES = 64
 """With more, the last threshold is beyond any job."""
@@ -37,20 +41,14 @@ class Thresholds:
         return self.first_s * self.factor**level
 
 
-def check_parameters(
-    name: str,
-    *,
-    groups: int,
-    queues: int,
-    first_threshold_s: float,
-    threshold_factor: float,
-    ageing_s: float | None,
-) -> None:
-    """Refuse queues and groups that cannot be, and times that are none, of the policy `name`.
+def check_parameters(policy: Hlas | HlasSlots) -> None:
+    """Refuse queues and groups that cannot be, and times that are none.
 
     Raises:
         InputError: says which, and what they may be.
     """
+    name, groups, queues = policy.info.name, policy.groups, policy.queues
+    first_threshold_s, threshold_factor = policy.first_threshold_s, policy.threshold_factor
     if groups < 0 or not 1 <= queues <= MOST_QUEUES:
         raise InputError(
             f"{name}.groups={groups} and {name}.queues={queues}: groups count from "
@@ -62,6 +60,7 @@ def check_parameters(
             f"{name}.threshold_factor={threshold_factor}: the first is above 0, the other "
             "1 or more"
         )
+    ageing_s = policy.ageing_s
     if ageing_s is not None and not 0 <= ageing_s < math.inf:
         raise InputError(f"{name}.ageing_s={ageing_s} is neither none nor 0 or more")
 

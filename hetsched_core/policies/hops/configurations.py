@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -255,25 +255,36 @@ class IdleConfigurations:
     segments: Segments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Generator:
     """What configurations depend on besides what is idle.
 
     Attributes:
         demand: what the jobs ask for; jobs are known by their positions in it.
-        speeds: of single nodes.
-        limits: what the healthy, idle cluster holds.
+        layout: the cluster.
         shapes: shapes that can be realised.
         neighbours: which nodes a distributed configuration may take.
         most_sensitive: sensitivity up to which a job may be spread (sigma).
+        speed_step: by what part the mean speeds of interchangeable nodes may differ.
     """
 
     demand: HopsDemand
-    speeds: NodeSpeeds
-    limits: ClusterLimits
+    layout: ClusterLayout
     shapes: frozenset[Shape]
     neighbours: Neighbours
     most_sensitive: float
+    speed_step: float
+
+    @cached_property
+    def speeds(self) -> NodeSpeeds:
+        """Those of single nodes."""
+        return node_speeds(self.demand.tables, self.layout, self.speed_step)
+
+    @cached_property
+    def limits(self) -> ClusterLimits:
+        """What the healthy, idle cluster holds."""
+        needs, wants = self.demand.needs, tuple(self.demand.wants.tolist())
+        return limits_of(self.layout, needs, wants, self.shapes, self.neighbours)
 
     def on(self, room: Room) -> IdleConfigurations:
         """Return the configurations on what is idle."""
@@ -282,30 +293,6 @@ class Generator:
         catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
         return IdleConfigurations(classes, catalogue, segments)
-
-
-def generator_of(
-    demand: HopsDemand,
-    layout: ClusterLayout,
-    shapes: frozenset[Shape],
-    neighbours: Neighbours,
-    *,
-    most_sensitive: float,
-    speed_step: float,
-) -> Generator:
-    """Return what generates the configurations of these jobs.
-
-    Args:
-        demand: what the jobs ask for.
-        layout: the cluster.
-        shapes: shapes that can be realised.
-        neighbours: which nodes a distributed configuration may take.
-        most_sensitive: sensitivity up to which a job may be spread (sigma).
-        speed_step: by what part the mean speeds of interchangeable nodes may differ.
-    """
-    limits = limits_of(layout, demand.needs, tuple(demand.wants.tolist()), shapes, neighbours)
-    speeds = node_speeds(demand.tables, layout, speed_step)
-    return Generator(demand, speeds, limits, shapes, neighbours, most_sensitive)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM
-from hetsched_core.placement.keep import lasting, may_keep, present, staying
+from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM, plan_placing
+from hetsched_core.placement.keep import entry_at, lasting, may_keep, present, staying
 from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling
-from hetsched_core.policies.hops.configurations import JobOptions, generator_of
+from hetsched_core.policies.hops.configurations import Generator, JobOptions
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
@@ -37,10 +37,7 @@ from hetsched_core.site import weights
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
-    Entry,
     JobView,
-    Placed,
-    Placement,
     Plan,
     Reason,
     ReasonCode,
@@ -90,7 +87,7 @@ class HopsRound:
         self._demand = demand_of(
             self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
         )
-        self._generator = generator_of(
+        self._generator = Generator(
             self._demand,
             layout,
             snapshot.shapes,
@@ -128,17 +125,26 @@ class HopsRound:
 
     def answer(self, replan: Replan, *, valid_from_s: float) -> Plan:
         """Return the plan, with a reason for each job that waits."""
-        snapshot = self._snapshot
-        before = snapshot.previous.entries
-        changes: dict[str, Entry] = {}
-        for job_id, entry in self._entries():
-            old = before.get(job_id)
-            if entry is not old and entry != old:
-                changes[job_id] = entry
-        return snapshot.previous.revise(
-            changes,
-            snapshot.gone,
-            replan=replan,
+        snapshot, views = self._snapshot, self._views
+        placed = {
+            job_id: entry_at(snapshot, snapshot.jobs[job_id], has)
+            for job_id, has in self._kept.items()
+        }
+        for at, where in self._placed.items():
+            placed[views[at].id] = entry_at(snapshot, views[at], where)
+        queued = {views[at].id for at in self._queue.tolist()}
+        in_window = {views[at].id for at in self._window.tolist()}
+
+        def waits(_: Snapshot, view: JobView) -> Waiting:
+            if view.id not in queued:
+                return self._reason_to_wait(view)
+            return NO_ROOM if view.id in in_window else _BELOW_WINDOW
+
+        return plan_placing(
+            snapshot,
+            placed,
+            waits,
+            replan,
             profiles=self._profiles,
             valid_from_s=valid_from_s,
             diagnostics=self._diagnostics(),
@@ -333,24 +339,6 @@ class HopsRound:
 
     # -- the answer --------------------------------------------------------------------------------
 
-    def _entries(self) -> Iterator[tuple[str, Entry]]:
-        snapshot = self._snapshot
-        before = snapshot.previous.entries
-        for job_id, configuration in self._kept.items():
-            yield job_id, _entry_at(before.get(job_id), configuration)
-        queued, in_window = set(self._queue.tolist()), set(self._window.tolist())
-        for at, view in enumerate(self._views):
-            if at in self._placed:
-                yield view.job.id, _entry_at(before.get(view.job.id), self._placed[at])
-            elif at in queued:
-                yield view.job.id, NO_ROOM if at in in_window else _BELOW_WINDOW
-            else:
-                yield view.job.id, self._reason_to_wait(view)
-        if len(self._kept) + len(self._views) < len(snapshot.jobs):
-            for view in snapshot.jobs.values():
-                if view.blocked is not None:
-                    yield view.job.id, Waiting(view.blocked)
-
     def _reason_to_wait(self, view: JobView) -> Waiting:
         """Return why a job waits that has no configuration on any node that is open.
 
@@ -436,12 +424,3 @@ def _take(snapshot: Snapshot, room: Room, keep: dict[str, Configuration]) -> Non
         room.take_all(
             np.array(nodes, np.int64), np.array(gpus, np.int64), np.array(cpus), np.array(memory_mb)
         )
-
-
-def _entry_at(before: Entry | None, configuration: Configuration) -> Placed:
-    """Return the entry of a job in a configuration: the one before if it says the same."""
-    if isinstance(before, Placed) and len(before.placements) == 1:
-        (placement,) = before.placements
-        if placement.configuration == configuration and placement.budget is None:
-            return before
-    return Placed((Placement(configuration),))

@@ -19,7 +19,6 @@ from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
     OptionColumns,
-    ProblemError,
     assign_nodes,
     choose,
     choose_in_order,
@@ -218,13 +217,13 @@ class _Task:
         """Return nodes for what was chosen, those that jobs have if they may keep them."""
         jobs, classes = self.jobs[: problem.jobs], self.classes
         now = self._held_pieces(jobs)
-        try:
-            found = assign_nodes(problem, option, classes.member_class, now)
-        except ProblemError:
+        found = assign_nodes(problem, option, classes.member_class, now)
+        if found is None:
             # Pieces of one job may share a node in the programme. Without such jobs it always fits.
             alone = np.diff(problem.options.starts)[option] == 1
             option = np.where(alone, option, -1)
             found = assign_nodes(problem, option, classes.member_class, now)
+        assert found is not None
         node = classes.members[found.node]
         placed = {
             job: (node[a:b], found.gpus[a:b])

@@ -17,9 +17,15 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
+from hetsched_core.choose import JobPieces, choose, solver
 from hetsched_core.choose.offers import Offers, improve_by_exchange
-from tests.hetsched_core.choose.naive import best_value, faults, pooled_problem, small_problem
+from tests.hetsched_core.choose.naive import (
+    assigned,
+    best_value,
+    faults,
+    pooled_problem,
+    small_problem,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,8 +50,8 @@ def main(problems: int, seed: int = 1) -> None:
         found, best = choose(problem, gap=0.0), best_value(problem)
         node_class = problem.classes.of_node
         nothing = JobPieces.none(problem.jobs)
-        placed = assign_nodes(problem, found.option, node_class, nothing)
-        again = assign_nodes(problem, found.option, node_class, placed)
+        placed = assigned(problem, found.option, node_class, nothing)
+        again = assigned(problem, found.option, node_class, placed)
         wrong = list(faults(problem, found.option, node_class, placed))
         if abs(found.objective - best) > 1e-6 * max(1.0, best):
             wrong.append(f"worth {found.objective}, the best is {best}")

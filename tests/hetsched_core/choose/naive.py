@@ -158,10 +158,17 @@ def faults(
     yield from (f"node {n} is {-left} GPUs short" for n, left in enumerate(free) if left < 0)
 
 
+def assigned(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> JobPieces:
+    """The nodes of a choice that fits."""
+    placed = assign_nodes(problem, option, node_class, now)
+    assert placed is not None
+    return placed
+
+
 def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
     """What is wrong with the nodes that a choice is given on an idle cluster."""
     of_node = problem.classes.of_node
-    placed = assign_nodes(problem, option, of_node, JobPieces.none(problem.jobs))
+    placed = assigned(problem, option, of_node, JobPieces.none(problem.jobs))
     return list(faults(problem, option, of_node, placed))
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetsched_core.choose import (
-    ChooseProblem,
-    JobPieces,
-    ProblemError,
-    assign_nodes,
-    choose,
-)
+from hetsched_core.choose import ChooseProblem, JobPieces, choose
 from tests.hetsched_core.choose.instances import random_problem
-from tests.hetsched_core.choose.naive import Ints, Pieces, faults, problem_of
+from tests.hetsched_core.choose.naive import Ints, Pieces, assigned, faults, problem_of
 
 
 def now_of(jobs: list[Pieces]) -> JobPieces:
@@ -39,11 +33,11 @@ def all_first(pieces: list[Pieces], classes: list[tuple[int, int]]) -> tuple[Cho
 
 def test_a_job_keeps_its_node_and_others_fill_the_nodes_they_fit_best() -> None:
     problem, option = all_first([[(0, 4)], [(0, 3)], [(0, 1)]], [(8, 3)])
-    placed = assign_nodes(problem, option, np.zeros(3, np.int64), now_of([[(2, 4)], [], []]))
+    placed = assigned(problem, option, np.zeros(3, np.int64), now_of([[(2, 4)], [], []]))
     assert [has(placed, j) for j in range(3)] == [[(2, 4)], [(2, 3)], [(2, 1)]]
     # Who changes its GPUs or its class does not stay.
     problem, option = all_first([[(0, 4)], [(1, 8)]], [(8, 1), (8, 1)])
-    placed = assign_nodes(problem, option, np.array([1, 0]), now_of([[(1, 3)], [(1, 5), (0, 3)]]))
+    placed = assigned(problem, option, np.array([1, 0]), now_of([[(1, 3)], [(1, 5), (0, 3)]]))
     assert [has(placed, j) for j in range(2)] == [[(1, 4)], [(0, 8)]]
 
 
@@ -56,7 +50,7 @@ def test_only_as_many_move_as_must_where_keepers_are_in_the_way(crowded: int) ->
     wanted: list[Pieces] = [*([[(0, 1)]] * 4), [(0, 2)], [(0, 2)], [(0, 8)], [(0, 8)]]
     problem, option = all_first(wanted, [(8, 3)])
     node_class = np.zeros(3, np.int64)
-    placed = assign_nodes(problem, option, node_class, now_of(now))
+    placed = assigned(problem, option, node_class, now_of(now))
     assert list(faults(problem, option, node_class, placed)) == []
     assert [has(placed, j) for j in range(4)] == small
     assert [has(placed, j) for j in (4, 5)] == [[(crowded, 2)], [(crowded, 2)]]
@@ -77,7 +71,7 @@ def test_pieces_that_fill_nodes_in_few_ways_are_packed_in_one_of_them(
 ) -> None:
     problem, option = all_first(pieces, [(8, nodes)])
     node_class = np.zeros(nodes, np.int64)
-    placed = assign_nodes(problem, option, node_class, JobPieces.none(len(pieces)))
+    placed = assigned(problem, option, node_class, JobPieces.none(len(pieces)))
     assert list(faults(problem, option, node_class, placed)) == []
 
 
@@ -87,9 +81,9 @@ def test_whoever_keeps_all_keeps_its_nodes_when_everybody_does(seed: int) -> Non
     option = choose(problem, gap=1e-2).option
     draw = np.random.default_rng(seed)
     node_class = draw.permutation(problem.classes.of_node)
-    first = assign_nodes(problem, option, node_class, JobPieces.none(problem.jobs))
+    first = assigned(problem, option, node_class, JobPieces.none(problem.jobs))
     assert list(faults(problem, option, node_class, first)) == []
-    again = assign_nodes(problem, option, node_class, first)
+    again = assigned(problem, option, node_class, first)
     assert again.node.tolist() == first.node.tolist()
 
 
@@ -113,17 +107,8 @@ def test_random_changes_of_a_full_cluster_move_few_of_those_who_stay() -> None:
         problem, option = all_first([jobs[j] for j in order], [(8, nodes)])
         held = now_of([now[j] for j in order])
         node_class = np.zeros(nodes, np.int64)
-        placed = assign_nodes(problem, option, node_class, held)
+        placed = assigned(problem, option, node_class, held)
         assert list(faults(problem, option, node_class, placed)) == []
         could += len(held.node)
         stayed += sum(has(held, j) == has(placed, j) != [] for j in range(len(jobs)))
     assert stayed >= 0.95 * could
-
-
-def test_nodes_or_a_choice_that_do_not_fit_the_problem_are_refused() -> None:
-    problem, option = all_first([[(0, 4)]], [(8, 2)])
-    with pytest.raises(ProblemError, match=r"have \[1\] nodes; the problem says \[2\]"):
-        assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(1))
-    problem, option = all_first([[(0, 8)], [(0, 1)]], [(8, 1)])
-    with pytest.raises(ProblemError, match="does not fit"):
-        assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(2))

@@ -7,20 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_core.choose import (
-    ChooseProblem,
-    ProblemError,
-    choose,
-    program,
-    solver,
-)
+from hetsched_core.choose import ChooseProblem, choose, program, solver
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.choose.solver import ALL, BY_NODE, EXCHANGED, OPEN, ROUNDED
 from hetsched_core.optimize import solve
 from tests.hetsched_core.choose.instances import in_groups, in_id_order, random_problem
 from tests.hetsched_core.choose.naive import (
-    Floats,
     best_value,
     pieces_of,
     placement_faults,
@@ -166,12 +159,6 @@ def test_neighbours_in_id_order_are_solved_by_node_and_are_never_worth_more(seed
     for q in neighbours.option[neighbours.option >= 0].tolist():
         nodes = sorted(node for node, _ in pieces_of(named, q))
         assert nodes == list(range(nodes[0], nodes[0] + len(nodes)))
-
-
-@pytest.mark.parametrize("prices", [np.ones(2), np.array([1.0, 1.0, np.nan, 1.0, 1.0])])
-def test_prices_that_are_not_a_number_for_each_class_are_refused(prices: Floats) -> None:
-    with pytest.raises(ProblemError, match="expected a number for each of 5 classes"):
-        choose(random_problem(0, 80, 10), prices=prices)
 
 
 @pytest.mark.parametrize("few", [5000, 0])

@@ -29,9 +29,9 @@ print(out[0])
 
 
 SECOND = """
-from hetsched_core.kernels import FLOATS_OUT, kernel, void
-@kernel(void(FLOATS_OUT))
-def second(out):
+from hetsched_core.kernels import FloatsOut, kernel
+@kernel()
+def second(out: FloatsOut) -> None:
     out[0] = 1.0
 second(np.zeros(1))
 """

@@ -156,18 +156,6 @@ def test_a_limit_that_the_solver_does_not_take_is_told(limits: Limits, wrong: st
         solve(hard_knapsack(), limits=limits)
 
 
-def test_the_same_programme_gives_the_same_digits() -> None:
-    rng = np.random.default_rng(3)
-    rows = rng.uniform(0, 1, (20, 60))
-    linear = program(rng.uniform(1, 2, 60), rows, np.full(20, 5.0), at_most=1)
-    for asked in (linear, hard_knapsack()):
-        for point in Point:
-            first, second = (solve(asked, point, limits=Limits(gap=0.02)) for _ in range(2))
-            assert first.x is not None
-            assert second.x is not None
-            assert first.x.tobytes() == second.x.tobytes()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

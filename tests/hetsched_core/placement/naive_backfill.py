@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hetsched_core.placement.fewest import JobLayout
-from hetsched_core.placement.starts import EarliestStart
 from hetsched_core.placement.timeline import OVERDUE_S
-from hetsched_core.types import Cluster, Configuration, Job, Window
+from hetsched_core.types import Cluster, Configuration, Job, Reservation, Window
 
 ALL = 1 << 20
 """More GPUs than any node has."""
@@ -47,7 +46,7 @@ class NaiveTimeline:
 
     def earliest_starts(
         self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
-    ) -> list[EarliestStart]:
+    ) -> list[Reservation]:
         self.now_s = now_s
         self.bookings = [
             booking
@@ -71,7 +70,7 @@ class NaiveTimeline:
         waited_at: set[str] = set()
         wanted: set[str] = set()
         followed = 0
-        found: list[tuple[int, EarliestStart]] = []
+        found: list[tuple[int, Reservation]] = []
         for place, candidate in enumerate(queue):
             types = {
                 gpu_type
@@ -120,13 +119,14 @@ class NaiveTimeline:
         times = {t for booking in self.bookings for t in (booking.begin_s, booking.end_s)}
         return sorted({self.now_s, *(t for t in times if t > self.now_s)})
 
-    def first(self, candidate: Candidate, instants: list[float]) -> EarliestStart | None:
+    def first(self, candidate: Candidate, instants: list[float]) -> Reservation | None:
         """The start at the first of these instants at which the job has room for its limit."""
         for at_s in instants:
             for types, nodes in self.choices(candidate):
                 pieces = self.pieces(candidate, types, nodes, at_s)
                 if pieces:
-                    return EarliestStart(candidate.job, Configuration.of(pieces), at_s)
+                    end_s = at_s + candidate.limit_s
+                    return Reservation(candidate.job, Configuration.of(pieces), at_s, end_s)
         return None
 
     def choices(self, candidate: Candidate) -> Iterator[tuple[list[str], int]]:

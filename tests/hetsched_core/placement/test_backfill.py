@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetsched_core.placement import rigid_way
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.starts import EarliestStart, Queue, Starts
+from hetsched_core.placement.starts import Queue, Starts
 from hetsched_core.placement.timeline import Timeline
 from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.types import (
@@ -33,7 +33,6 @@ from hetsched_core.types import (
 from tests.hetsched_core.placement.naive_backfill import Candidate, NaiveTimeline
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, snapshot_of, view
 
-ONE_TYPE = cluster_of(a0=("a100", 4), a1=("a100", 4))
 SHAPES = (ALL_SHAPES, ALL_SHAPES - {Shape.UNEVEN, Shape.MIXED_TYPES})
 
 
@@ -59,7 +58,7 @@ def earliest(
     *,
     reserve_all: bool,
     windows: Sequence[Window] = (),
-) -> list[EarliestStart]:
+) -> list[Reservation]:
     """Return the earliest starts of these jobs."""
     kinds = [timeline.kind(each.layout) for each in queue]
     jobs = Queue(
@@ -70,7 +69,7 @@ def earliest(
     return list(timeline.earliest_starts(jobs, now_s, reserve_all=reserve_all, windows=windows))
 
 
-def told(starts: list[EarliestStart]) -> dict[str, tuple[float, str]]:
+def told(starts: list[Reservation]) -> dict[str, tuple[float, str]]:
     return {start.job: (start.start_s, str(start.configuration)) for start in starts}
 
 
@@ -90,33 +89,6 @@ def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() 
         "second": (110.0, "a0:4"),
         "small": (120.0, "a0:1"),
         "tiny": (0.0, "a0:1"),
-    }
-
-
-def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -> None:
-    cluster = cluster_of(a0=("a100", 4), v0=("v100", 4))
-    snapshot = snapshot_of(cluster, [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=4), 100.0)
-    timeline.hold(view("s").job, on(v0=3), 100.0)
-    queue = [
-        candidate(snapshot, view(name, counts=(gpus,), gpu_types=frozenset({kind})).job, limit_s)
-        for name, gpus, kind, limit_s in (
-            ("a-head", 4, "a100", 10),
-            ("a-next", 4, "a100", 10),
-            ("v-head", 4, "v100", 10),
-            ("v-next", 4, "v100", 10),
-            ("v-long", 1, "v100", 101),
-        )
-    ]
-    followed = {"a-head": (100.0, "a0:4"), "a-next": (110.0, "a0:4"), "v-head": (100.0, "v0:4")}
-    assert told(earliest(timeline, queue, 0.0, reserve_all=True)) == followed
-    short = candidate(snapshot, view("short", gpu_types=frozenset({"v100"})).job, 100)
-    assert told(earliest(timeline, [*queue, short], 0.0, reserve_all=True)) == {
-        **followed,
-        "v-next": (110.0, "v0:4"),
-        "v-long": (120.0, "v0:1"),
-        "short": (0.0, "v0:1"),
     }
 
 
@@ -270,9 +242,9 @@ def test_starts_and_promises_are_read_from_arrays() -> None:
     pieces = np.array([(0, 0, 4), (0, 1, 4), (1, 1, 2), (3, 0, 1)], np.int64)
     starts = Starts(queue, np.array([50.0, 5.0, math.inf, 60.0]), pieces, cluster)
     assert list(starts) == [
-        EarliestStart("a", on(n0=4, n1=4), 50.0),
-        EarliestStart("b", on(n1=2), 5.0),
-        EarliestStart("d", on(n0=1), 60.0),
+        Reservation("a", on(n0=4, n1=4), 50.0, 60.0),
+        Reservation("b", on(n1=2), 5.0, 25.0),
+        Reservation("d", on(n0=1), 60.0, 100.0),
     ]
     assert [start.job for start in starts.by(5.0)] == ["b"]
     promises = starts.promised_after(5.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.entries import AHEAD, behind, plan_placing
+from hetsched_core.placement.entries import behind, plan_placing
 from hetsched_core.placement.keep import immovable
 from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.policy import check_plan
@@ -16,7 +16,6 @@ from hetsched_core.types import (
     ExecutionModel,
     JobView,
     Node,
-    NodeCondition,
     Placed,
     Reason,
     ReasonCode,
@@ -79,58 +78,6 @@ def test_a_job_is_spread_only_where_it_can_be_and_gets_somewhere(
     found = assign(snapshot, {}, [*v100(one, two), OneTypeChoice(wide, "v100", 2, nodes=nodes)])
     beside = {"wide": placed(a=1, b=1)} if spread else {}
     assert found == {"one": placed(a=3), "two": placed(b=3)} | beside
-
-
-def test_a_job_that_is_to_have_another_type_or_count_does_not_keep_its_node() -> None:
-    cluster = cluster_of(a=("v100", 2), b=("k80", 2))
-    mover = view("mover", held(on(b=1)), counts=(1, 2))
-    for choice, where in (
-        (OneTypeChoice(mover, "v100", 1), placed(a=1)),
-        (OneTypeChoice(mover, "k80", 2), placed(b=2)),
-    ):
-        assert assign(snapshot_of(cluster, [mover]), {}, [choice]) == {"mover": where}
-
-
-def test_what_runs_on_a_drained_node_may_stay_and_nothing_new_comes() -> None:
-    drained = {"b": {"condition": NodeCondition.DRAINED}}
-    stays, comes = running("stays", b=2), view("comes", counts=(4,))
-    snapshot = snapshot_of(TWO_NODES, [stays, comes], nodes=drained)
-    assert assign(snapshot, {}, v100(stays, comes)) == {"stays": placed(b=2), "comes": placed(a=4)}
-    # It was meant to go there, but is not there yet.
-    meant, before = view("meant", counts=(2,)), plan_of({"meant": placed(b=2)})
-    snapshot = snapshot_of(TWO_NODES, [meant], nodes=drained, previous=before)
-    assert assign(snapshot, {}, v100(meant)) == {"meant": placed(a=2)}
-
-
-def test_what_is_left_goes_to_the_spare_choices_in_order_and_no_job_is_placed_twice() -> None:
-    first, second, third = (view(name, counts=(2,)) for name in ("first", "second", "third"))
-    snapshot = snapshot_of(cluster_of(a=("v100", 4), b=("k80", 2)), [first, second, third])
-    spare = [OneTypeChoice(each, "k80", 2) for each in (first, second, third)]
-    found = assign(snapshot, {}, v100(first), [*spare, *v100(third)])
-    assert found == {"first": placed(a=2), "second": placed(b=2), "third": placed(a=2)}
-
-
-def test_jobs_that_may_not_be_stopped_stay_where_they_run() -> None:
-    fixed = view("fixed", held(on(a=4)), counts=(4,), preemptible=False)
-    held_back = view("held", preemptible=False, blocked=Reason(ReasonCode.HELD))
-    waits = view("waits", counts=(4,), preemptible=False)
-    large = view("large", counts=(4,))
-    snapshot = snapshot_of(TWO_NODES, [fixed, held_back, waits, large])
-    assert immovable(snapshot) == {"fixed": placed(a=4)}
-    found = assign(snapshot, immovable(snapshot), v100(large, waits))
-    assert found == {"fixed": placed(a=4), "large": placed(b=4)}
-
-
-def test_a_revised_plan_names_the_entries_that_differ_and_no_others() -> None:
-    stays, goes, comes = (view(name) for name in ("stays", "goes", "comes"))
-    previous = plan_of({"stays": placed(a=1), "goes": placed(b=1), "gone": placed(b=1)})
-    snapshot = snapshot_of(TWO_NODES, [stays, goes, comes], previous=previous)
-    entries = {"stays": placed(a=1), "comes": placed(b=1)}
-    plan = plan_placing(snapshot, entries, behind, Replan(), memory={"version": 1})
-    assert dict(plan.entries) == {**entries, "goes": AHEAD}
-    assert plan.changed == frozenset({"comes", "goes", "gone"})
-    assert plan.base is previous.identity
-    assert plan.memory == {"version": 1}
 
 
 def test_who_waits_is_told_why() -> None:
@@ -218,3 +165,14 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
     for choice in chosen:
         if choice.view.id not in found:
             assert left.one_node(choice.view.job, choice.gpu_type, choice.count) is None
+
+
+def test_jobs_that_may_not_be_stopped_stay_where_they_run() -> None:
+    fixed = view("fixed", held(on(a=4)), counts=(4,), preemptible=False)
+    held_back = view("held", preemptible=False, blocked=Reason(ReasonCode.HELD))
+    waits = view("waits", counts=(4,), preemptible=False)
+    large = view("large", counts=(4,))
+    snapshot = snapshot_of(TWO_NODES, [fixed, held_back, waits, large])
+    assert immovable(snapshot) == {"fixed": placed(a=4)}
+    found = assign(snapshot, immovable(snapshot), v100(large, waits))
+    assert found == {"fixed": placed(a=4), "large": placed(b=4)}

@@ -18,13 +18,10 @@ from hetsched_core.types import (
     NodeCondition,
     Placed,
     Plan,
-    Reason,
-    ReasonCode,
     Replan,
     Shape,
     Snapshot,
     Speeds,
-    Waiting,
 )
 from tests.hetsched_core.worlds import (
     cluster_of,
@@ -113,67 +110,6 @@ def test_a_job_goes_to(jobs: tuple[JobView, ...], speeds: Speeds, expected: dict
     assert told(packed(snapshot_of(FAST_SLOW, queue(*jobs), speeds=speeds))) == expected
 
 
-@pytest.mark.parametrize(
-    ("shapes", "where"),
-    [
-        (frozenset({Shape.SINGLE_NODE}), "never_fits"),
-        (frozenset({Shape.SINGLE_NODE, Shape.EVEN}), "a:3+b:3"),
-        (ALL_SHAPES - {Shape.MIXED_TYPES}, "a:4+b:2"),
-        (ALL_SHAPES, "a:4+b:2"),
-    ],
-)
-def test_a_job_is_spread_only_in_shapes_that_can_be_realised(
-    shapes: frozenset[Shape], where: str
-) -> None:
-    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
-    snapshot = snapshot_of(cluster, [view("j", counts=(6,))], shapes=shapes)
-    assert told(packed(snapshot)) == {"j": where}
-
-
-def test_cpus_and_memory_decide_with_the_gpus() -> None:
-    cluster = Cluster((Node("a", "v100", 8, cpus=8), Node("b", "v100", 8, cpus=32)))
-    jobs = [view(name, counts=(4,), cpus_per_gpu=4.0) for name in ("i", "j", "k")]
-    plan = packed(snapshot_of(cluster, jobs))
-    assert told(plan) == {"i": "b:4", "j": "b:4", "k": "no_room"}
-
-
-def test_a_mix_of_types_on_one_host_gets_no_more_cpus_than_the_host_has() -> None:
-    host = {"cpus": 8, "host": "h"}
-    cluster = Cluster(
-        (
-            Node("a", "v100", 4, **host),  # type: ignore[arg-type]
-            Node("b", "k80", 4, **host),  # type: ignore[arg-type]
-            Node("c", "t4", 2),
-        )
-    )
-    mixed = packed(snapshot_of(cluster, [view("j", counts=(6,), cpus_per_gpu=2.0)]))
-    assert told(mixed) == {"j": "a:4+c:2"}
-    never = packed(snapshot_of(cluster, [view("j", counts=(7,), cpus_per_gpu=2.0)]))
-    assert told(never) == {"j": "never_fits"}
-
-
-def test_nodes_of_a_host_may_differ_in_what_they_say_of_it() -> None:
-    """The most that one of them says counts, as in the check."""
-    cluster = Cluster((Node("a", "v100", 4, host="h"), Node("b", "k80", 4, cpus=4, host="h")))
-    jobs = [view(name, counts=(2,), cpus_per_gpu=2.0) for name in ("i", "j")]
-    assert told(packed(snapshot_of(cluster, jobs))) == {"i": "a:2", "j": "no_room"}
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        view("j", counts=(19,)),
-        view("j", gpu_types=frozenset({"h100"})),
-        view("j", counts=(7,), gpu_types=V100),
-    ],
-    ids=["more GPUs than there are", "a type that is not there", "more than there are of its type"],
-)
-def test_a_job_that_never_fits_is_told_so_while_those_behind_it_run(job: JobView) -> None:
-    for packing in Packing:
-        plan = packed(world(job, view("next")), packing)
-        assert told(plan) == {"j": "never_fits", "next": "v1:1"}
-
-
 def test_a_job_that_fits_the_healthy_cluster_is_not_told_never_while_its_node_is_down() -> None:
     snapshot = world(view("j", counts=(4,), gpu_types=V100), nodes={"v0": DOWN})
     assert told(packed(snapshot)) == {"j": "no_room"}
@@ -226,14 +162,6 @@ def test_in_strict_order_a_job_that_open_nodes_would_not_hold_keeps_none_from_ot
 ONE = cluster_of(a=("v100", 4), b=("v100", 4))
 NODE = cluster_of(a=("v100", 4))
 TWO_TYPES = cluster_of(a=("v100", 4), b=("k80", 4))
-
-
-@pytest.mark.parametrize("packing", [Packing.STRICT_ORDER, Packing.FILL])
-def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
-    packing: Packing,
-) -> None:
-    snapshot = snapshot_of(ONE, queue(view("first", counts=(8,)), view("last", held(on(b=1)))))
-    assert told(packed(snapshot, packing)) == {"first": "no_room", "last": "b:1"}
 
 
 FIXED = view("fixed", held(on(a=3)), counts=(3,), preemptible=False)
@@ -320,25 +248,36 @@ def test_a_job_keeps_its_place(
     assert told(packed(snapshot, packing)) == {"j": expected}
 
 
-@pytest.mark.parametrize("packing", Packing)
-def test_a_job_that_is_placed_and_has_not_started_keeps_its_entry(packing: Packing) -> None:
-    snapshot = snapshot_of(ONE, [WAITS], previous=plan_of({"j": placed(b=2)}), changed=frozenset())
-    assert packed(snapshot, packing).entries["j"] is snapshot.previous.entries["j"]
-
-
-@pytest.mark.parametrize("packing", Packing)
-def test_a_blocked_job_waits_for_its_own_reason_and_leaves_its_gpus_to_others(
-    packing: Packing,
+@pytest.mark.parametrize(
+    ("shapes", "where"),
+    [
+        (frozenset({Shape.SINGLE_NODE}), "never_fits"),
+        (frozenset({Shape.SINGLE_NODE, Shape.EVEN}), "a:3+b:3"),
+        (ALL_SHAPES - {Shape.MIXED_TYPES}, "a:4+b:2"),
+        (ALL_SHAPES, "a:4+b:2"),
+    ],
+)
+def test_a_job_is_spread_only_in_shapes_that_can_be_realised(
+    shapes: frozenset[Shape], where: str
 ) -> None:
-    blocked = Reason(ReasonCode.DEPENDENCY, detail="after 7")
-    snapshot = snapshot_of(
-        cluster_of(a=("v100", 2)),
-        queue(view("j", held(on(a=2)), counts=(2,), blocked=blocked), view("k", counts=(2,))),
-        previous=plan_of({"j": placed(a=2)}),
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
+    snapshot = snapshot_of(cluster, [view("j", counts=(6,))], shapes=shapes)
+    assert told(packed(snapshot)) == {"j": where}
+
+
+def test_a_mix_of_types_on_one_host_gets_no_more_cpus_than_the_host_has() -> None:
+    host = {"cpus": 8, "host": "h"}
+    cluster = Cluster(
+        (
+            Node("a", "v100", 4, **host),  # type: ignore[arg-type]
+            Node("b", "k80", 4, **host),  # type: ignore[arg-type]
+            Node("c", "t4", 2),
+        )
     )
-    plan = packed(snapshot, packing)
-    assert plan.entries["j"] == Waiting(blocked)
-    assert told(plan)["k"] == "a:2"
+    mixed = packed(snapshot_of(cluster, [view("j", counts=(6,), cpus_per_gpu=2.0)]))
+    assert told(mixed) == {"j": "a:4+c:2"}
+    never = packed(snapshot_of(cluster, [view("j", counts=(7,), cpus_per_gpu=2.0)]))
+    assert told(never) == {"j": "never_fits"}
 
 
 def test_an_unchanged_plan_names_no_changes() -> None:
@@ -349,8 +288,9 @@ def test_an_unchanged_plan_names_no_changes() -> None:
     assert again.base is plan.identity
 
 
-def test_jobs_that_have_gone_leave_the_plan() -> None:
-    before = plan_of({"gone": placed(a=1), "j": placed(b=1)})
-    plan = packed(snapshot_of(ONE, [view("j")], previous=before))
-    assert set(plan.entries) == {"j"}
-    assert plan.changed == frozenset({"gone"})
+@pytest.mark.parametrize("packing", [Packing.STRICT_ORDER, Packing.FILL])
+def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
+    packing: Packing,
+) -> None:
+    snapshot = snapshot_of(ONE, queue(view("first", counts=(8,)), view("last", held(on(b=1)))))
+    assert told(packed(snapshot, packing)) == {"first": "no_room", "last": "b:1"}

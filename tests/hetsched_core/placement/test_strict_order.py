@@ -23,13 +23,10 @@ from hetsched_core.types import (
     JobView,
     Placed,
     Plan,
-    Reason,
-    ReasonCode,
     Replan,
     Shape,
     Snapshot,
     Speeds,
-    Waiting,
     submission_order,
 )
 from tests.hetsched_core.worlds import (
@@ -221,44 +218,3 @@ def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> 
         assert in_line(strict) == waiting
         assert (plan.entries["b"] is NEVER) is not bool(waiting)
         assert plan.entries["a"] == placed(n0=1)
-
-
-def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
-    held_back = Reason(ReasonCode.HELD)
-    views = [view("a", submit_s=1.0, blocked=held_back)]
-    strict = StrictOrder(by_submission)
-    plan = strict.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
-    told = later(ONE, views, plan, speeds=at_speed(ONE, 2.0))
-    assert strict.plan(told, Replan()).entries["a"] == Waiting(held_back)
-    assert in_line(strict) == []
-
-
-def test_another_order_holds_from_the_next_plan_on() -> None:
-    views = [view("a9", held(on(n0=1))), view("b2", submit_s=1.0), view("c1", submit_s=2.0)]
-    strict = StrictOrder(by_submission)
-    strict.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(strict) == ["b2", "c1"]
-    strict.reorder(lambda view, _: view.id[::-1])
-    strict.plan(snapshot_of(ONE, views), Replan())
-    assert in_line(strict) == ["c1", "b2"]
-
-
-def test_a_job_started_out_of_order_is_part_of_the_plan_and_of_what_follows() -> None:
-    speeds = at_speed(FOUR, 1.0)
-    running = view("a", held(on(n0=2)), counts=(2,))
-    wide, small = view("b", counts=(4,), submit_s=1.0), view("c", submit_s=2.0)
-    strict = StrictOrder(by_submission)
-    first = snapshot_of(FOUR, [running, wide, small], speeds=speeds)
-    changes = strict.serve(first)
-    strict.start(small.job, on(n0=1), changes)
-    plan = strict.conclude(first, changes, Replan())
-    assert plan.entries["c"] == placed(n0=1)
-    assert in_line(strict) == ["b"]
-    started = view("c", held(on(n0=1)), submit_s=2.0)
-    more = [view("d", gpu_types=frozenset({"v100"}), submit_s=3.0), view("e", submit_s=4.0)]
-    after = later(FOUR, [running, wide, started, *more], plan, *"cde", speeds=speeds)
-    assert strict.follows(after)
-    plan = strict.plan(after, Replan())
-    assert plan.entries["c"] == placed(n0=1)
-    assert {job for job, e in plan.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
-    assert in_line(strict) == ["b", "e"]

@@ -172,16 +172,6 @@ def test_a_gpu_is_free_when_the_last_task_on_it_is_in_step(
     assert begun_on(plan_of(last, new(), times=times, now=now)) == begins_on
 
 
-def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
-    cluster = cluster_of(fast=("v100", 2), slow=("k80", 1))
-    stopping = view("stopping", held(on(fast=1)), tasks=ONCE, blocked=HELD)
-    for jobs in ([new()], [new(), new(name="later")]):
-        # GPU 0 runs the task for a second more: all do best on the fast GPUs, one at once.
-        plan = plan_of(stopping, *jobs, times=on_types(1.0, 9.0), cluster=cluster)
-        assert begun_on(plan) == [("fast", 1)]
-        assert len(reasons(plan)) == len(jobs)
-
-
 @pytest.mark.parametrize(
     ("cpus", "foreign"), [(1, 0.0), (2, 1.0)], ids=["too few CPUs", "CPUs in use by others"]
 )
@@ -198,3 +188,13 @@ def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
     jobs = [new(name=name, cpus=2.0) for name in "ab"]
     plan = plan_of(*jobs, times=on_types(1.0, 9.0), cluster=cluster)
     assert len(plan.sequences) == len(reasons(plan)) == 1
+
+
+def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
+    cluster = cluster_of(fast=("v100", 2), slow=("k80", 1))
+    stopping = view("stopping", held(on(fast=1)), tasks=ONCE, blocked=HELD)
+    for jobs in ([new()], [new(), new(name="later")]):
+        # GPU 0 runs the task for a second more: all do best on the fast GPUs, one at once.
+        plan = plan_of(stopping, *jobs, times=on_types(1.0, 9.0), cluster=cluster)
+        assert begun_on(plan) == [("fast", 1)]
+        assert len(reasons(plan)) == len(jobs)

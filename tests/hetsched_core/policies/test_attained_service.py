@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.placement.fewest import fewest_of_idle
-from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hare.hlas_slots import HlasSlots
 from hetsched_core.policies.las import Las
 from hetsched_core.policies.las_2d import Las2D
@@ -15,12 +13,8 @@ from hetsched_core.policies.tiresias import Tiresias
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
-    ALL_SHAPES,
-    Cluster,
     JobView,
-    Node,
     Round,
-    Shape,
     Trigger,
 )
 from tests.hetsched_core.policies.worlds import ROUND, ends, planned
@@ -67,17 +61,6 @@ def test_three_jobs_of_2_3_and_4_seconds_on_one_gpu(
     assert ends(log) == completions
 
 
-@pytest.mark.parametrize(
-    ("queues", "service", "queue"),
-    [
-        *((2, 0.0, 0), (2, 99.9, 0), (2, 100.0, 1), (2, 1e9, 1)),
-        *((4, 100.0, 1), (4, 400.0, 2), (4, 1600.0, 3), (4, 1e9, 3), (1, 1e9, 0)),
-    ],
-)
-def test_service_decides_the_queue(queues: int, service: float, queue: int) -> None:
-    assert Tiresias(queues=queues, threshold_gpu_s=100.0, factor=4.0).queue_of(service) == queue
-
-
 @BOTH
 def test_service_counts_gpus_times_seconds(policy: Policy) -> None:
     # Both have held GPUs for 100 s: 4 of them have had 400 GPU seconds, 1 has had 100.
@@ -86,16 +69,6 @@ def test_service_counts_gpus_times_seconds(policy: Policy) -> None:
     new = view("new", counts=(4,), submit_s=50.0)
     plan = planned(policy, cluster, wide, narrow, new, now=100.0, triggers=ROUND)
     assert where(plan) == {"new": "a:4", "narrow": "b:1"}
-
-
-@BOTH
-def test_between_rounds_nobody_is_stopped_and_idle_gpus_are_filled(policy: Policy) -> None:
-    cluster = cluster_of(a=("v100", 2), b=("v100", 1))
-    old = view("old", held(on(a=2)), counts=(2,))
-    jobs = [old, view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
-    assert where(planned(policy, cluster, *jobs, now=200.0)) == {"old": "a:2", "small": "b:1"}
-    next_round = planned(policy, cluster, *jobs, now=200.0, triggers=ROUND)
-    assert where(next_round) == {"wide": "a:2", "small": "b:1"}
 
 
 @BOTH
@@ -125,21 +98,6 @@ def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_doe
     assert served(0.95, *jobs)["two"] == "a:1+b:1"
     assert "two" not in served(0.5, *jobs)
     assert served(0.5, view("wide", counts=(8,))) == {"wide": "a:4+b:4"}
-
-
-@pytest.mark.parametrize(
-    ("count", "cpus_per_gpu", "shapes", "nodes"),
-    [
-        *((4, 0.0, ALL_SHAPES, 1), (6, 0.0, ALL_SHAPES, 2), (7, 0.0, ALL_SHAPES, 2)),
-        *((4, 4.0, ALL_SHAPES, 2), (99, 0.0, ALL_SHAPES, 0)),
-        *((9, 0.0, ALL_SHAPES - {Shape.UNEVEN}, 3), (7, 0.0, ALL_SHAPES - {Shape.UNEVEN}, 0)),
-    ],
-)
-def test_the_fewest_nodes_are_those_of_the_healthy_cluster(
-    count: int, cpus_per_gpu: float, shapes: frozenset[Shape], nodes: int
-) -> None:
-    cluster = Cluster(tuple(Node(f"n{at}", "v100", 4, cpus=8) for at in range(4)))
-    assert fewest_of_idle(cluster, shapes, ("v100",), count, PerGpu(cpus_per_gpu)) == nodes
 
 
 @pytest.mark.parametrize(

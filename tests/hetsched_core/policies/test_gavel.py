@@ -9,14 +9,13 @@ import pytest
 
 from hetsched_core.policies.gavel import Gavel, GavelNotes, GavelQueue, Objective
 from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.types import Cluster, JobView, Plan, ReasonCode, Round, Snapshot
-from tests.hetsched_core.policies.worlds import ROUND, ends, reason, reasons, with_job
+from hetsched_core.types import Cluster, JobView, Plan, Round, Snapshot
+from tests.hetsched_core.policies.worlds import ROUND, ends, reasons, with_job
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
     linear_speeds,
     on,
-    placed,
     snapshot_of,
     submission,
     view,
@@ -79,16 +78,6 @@ def test_the_makespan_objective_ends_jobs_of_unequal_size_together() -> None:
     assert ends(log)["long"] == 4 * 3600
 
 
-def test_who_has_received_least_of_its_share_is_served_next() -> None:
-    second = view("second", submit_s=1.0)
-    at_start = planned(ONE, view("first"), second)
-    assert where(at_start) == {"first": "a:1"}
-    ran = replace(served("first", 360.0, 720.0), runs=(held(on(a=1)),))
-    next_round = planned(ONE, ran, second, now=720.0, previous=at_start)
-    assert where(next_round) == {"second": "a:1"}
-    assert reasons(next_round) == {"first": "ahead"}
-
-
 @pytest.mark.parametrize(("received_s", "first"), [(179.0, "more"), (181.0, "less")])
 def test_everybody_counts_as_half_a_round_served(received_s: float, first: str) -> None:
     # Rounds of 360 s: 0.6 / (t + 180) is above 0.3 / 180 up to t = 180.
@@ -104,102 +93,7 @@ def test_everybody_counts_as_half_a_round_served(received_s: float, first: str) 
     assert order[0] == first
 
 
-def test_what_was_received_before_the_shares_does_not_count() -> None:
-    jobs = served("served", 3600.0, 3600.0), view("never", submit_s=1.0)
-    assert where(planned(ONE, *jobs, now=3600.0)) == {"served": "a:1"}
-
-
-def test_time_received_is_seconds_on_a_type_whatever_the_number_of_gpus() -> None:
-    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
-    wide = replace(
-        view("wide", held(on(k=4)), counts=(4,)),
-        attained_gpu_s=(("v100", 400.0), ("k80", 40.0)),
-        observed_s=100.0,
-    )
-    queue = GavelQueue.of(snapshot_of(cluster, [wide], now=130.0), {})
-    # 400 / 4 on the V100s; 40 / 4, and 30 s since it was seen, on the K80s.
-    assert queue.received_s.tolist() == [[100.0, 40.0]]
-
-
-def test_speeds_are_those_of_one_node_where_one_is_large_enough() -> None:
-    cluster = cluster_of(v=("v100", 4), k1=("k80", 2), k2=("k80", 2))
-    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}}, several_nodes=0.5)
-    snapshot = snapshot_of(cluster, [view("wide", counts=(4,))], speeds=speeds)
-    assert GavelQueue.of(snapshot, {}).speeds.tolist() == [[12.0, 2.0]]
-
-
-def test_all_gpus_of_a_job_are_of_one_type_and_the_fastest_type_is_served_first() -> None:
-    cluster = cluster_of(k=("k80", 4), v=("v100", 2))
-    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}})
-    jobs = view("wide", counts=(4,)), view("narrow", counts=(2,), submit_s=1.0)
-    assert where(planned(cluster, *jobs, speeds=speeds)) == {"wide": "k:4", "narrow": "v:2"}
-    # Without shares, too, whatever the order of nodes.
-    none = planned(cluster, view("gone"))
-    late = view("late", submit_s=400.0)
-    between = planned(cluster, late, now=720.0, speeds=speeds, previous=none)
-    assert where(between) == {"late": "v:1"}
-
-
-def test_what_a_chosen_job_cannot_use_goes_to_who_can() -> None:
-    # Two GPUs are left, one on each node, and the first job cannot be spread.
-    cluster = cluster_of(a=("v100", 2), b=("v100", 2))
-    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
-    jobs = [view(f"on-{n}", held(on(**{n: 1})), preemptible=False) for n in "ab"]
-    jobs += [view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
-    plan = planned(cluster, *jobs, speeds=speeds)
-    assert reasons(plan) == {"wide": "ahead"}
-    assert where(plan) == {"on-a": "a:1", "on-b": "b:1", "small": "a:1"}
-
-
-@pytest.mark.parametrize(
-    ("counts", "detail"), [((4,), "only a mix of GPU types holds it"), ((9,), "")]
-)
-def test_a_job_that_no_single_type_holds_is_told_so(counts: tuple[int, ...], detail: str) -> None:
-    cluster = cluster_of(a=("v100", 2), b=("k80", 2))
-    told = reason(planned(cluster, view("big", counts=counts)), "big")
-    assert told.code is ReasonCode.NEVER_FITS
-    assert told.detail.startswith(detail)
-
-
 # -- shares ----------------------------------------------------------------------------------------
-
-
-def test_a_job_of_twice_the_weight_has_twice_the_share() -> None:
-    plan = planned(ONE, with_job(view("heavy"), weight=2.0), view("light"))
-    assert plan.memory["shares"] == {
-        "heavy": [pytest.approx(2 / 3)],
-        "light": [pytest.approx(1 / 3)],
-    }
-
-
-def test_a_job_that_may_not_be_moved_stays_and_the_others_share_the_rest() -> None:
-    cluster = cluster_of(a=("v100", 2), b=("v100", 1))
-    fixed = view("fixed", held(on(a=2)), counts=(2,), preemptible=False)
-    plan = planned(cluster, fixed, view("x"), view("y"))
-    assert plan.memory["capacity"] == [1.0]
-    assert plan.entries["fixed"] == placed(a=2)
-    assert plan.memory["shares"] == {"x": [0.5], "y": [0.5]}
-
-
-def test_a_job_has_no_share_of_a_type_that_is_too_small_for_it_now() -> None:
-    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
-    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
-    jobs = view("wide", counts=(4,)), view("none", counts=(4,), gpu_types=frozenset({"v100"}))
-    plan = planned(cluster, *jobs, speeds=speeds, nodes={"v": {"foreign_gpus": 2}})
-    assert plan.memory["shares"] == {"wide": [0.0, 1.0], "none": [0.0, 0.0]}
-
-
-def test_jobs_of_one_node_share_no_more_of_it_than_there_is() -> None:
-    cluster = cluster_of(a=("v100", 8), b=("v100", 8))
-    jobs = [
-        with_job(view(name, counts=(8,)), nodes=nodes)
-        for name, nodes in (("x", frozenset("a")), ("y", frozenset("a")), ("z", None))
-    ]
-    plan = planned(cluster, *jobs)
-    # Of two nodes without limits they would have two thirds each.
-    assert plan.memory["shares"] == {job: [pytest.approx(0.5)] for job in "xyz"}
-    assert sum(plan.diagnostics.prices.values()) > 0
-    assert "v100 in a" in plan.diagnostics.prices
 
 
 def test_finish_time_fairness_counts_the_time_since_submission() -> None:
@@ -232,28 +126,6 @@ def test_where_a_size_is_unknown_the_limit_stands_in_then_what_is_done(
 # -- what is remembered ----------------------------------------------------------------------------
 
 
-def test_who_comes_after_the_shares_runs_on_what_is_left_until_they_are_computed_again() -> None:
-    old, new, policy = view("old"), view("new", submit_s=400.0), Gavel(reallocate_s=1080.0)
-    before = planned(TWO, old, policy=policy)
-    between = planned(TWO, old, new, policy=policy, now=720.0, previous=before)
-    assert where(between) == {"old": "a:1", "new": "b:1"}
-    assert between.memory == before.memory
-    after = planned(TWO, old, new, policy=policy, now=1440.0, previous=between)
-    assert after.memory["at_s"] == 1440.0
-    assert after.memory["shares"] == {"old": [1.0], "new": [1.0]}
-
-
-def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
-    jobs, policy = (view("x"), view("y")), Gavel(reallocate_s=0.0)
-    down = planned(TWO, *jobs, policy=policy, nodes={"b": {"foreign_gpus": 1}})
-    assert down.memory["capacity"] == [1.0]
-    back = planned(TWO, *jobs, policy=policy, now=720.0, previous=down)
-    assert (back.memory["at_s"], back.memory["capacity"]) == (720.0, [2.0])
-    same = planned(TWO, *jobs, policy=policy, now=1080.0, previous=back)
-    assert (same.memory, same.diagnostics) == (back.memory, back.diagnostics)
-    assert same.changed == frozenset()
-
-
 def test_finish_time_fairness_remembers_what_isolation_would_have_taken() -> None:
     policy = Gavel(FAIR, reallocate_s=0.0)
     jobs = [with_job(view(name), total_samples=7200.0) for name in "xy"]
@@ -272,3 +144,54 @@ def test_prices_and_the_objective_are_reported() -> None:
     assert told.objective == pytest.approx(8 / 11)
     assert set(told.prices) == {"v100", "k80"}
     assert told.prices["v100"] > told.prices["k80"] > 0
+
+
+def test_what_a_chosen_job_cannot_use_goes_to_who_can() -> None:
+    # Two GPUs are left, one on each node, and the first job cannot be spread.
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
+    jobs = [view(f"on-{n}", held(on(**{n: 1})), preemptible=False) for n in "ab"]
+    jobs += [view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
+    plan = planned(cluster, *jobs, speeds=speeds)
+    assert reasons(plan) == {"wide": "ahead"}
+    assert where(plan) == {"on-a": "a:1", "on-b": "b:1", "small": "a:1"}
+
+
+def test_a_job_of_twice_the_weight_has_twice_the_share() -> None:
+    plan = planned(ONE, with_job(view("heavy"), weight=2.0), view("light"))
+    assert plan.memory["shares"] == {
+        "heavy": [pytest.approx(2 / 3)],
+        "light": [pytest.approx(1 / 3)],
+    }
+
+
+def test_a_job_has_no_share_of_a_type_that_is_too_small_for_it_now() -> None:
+    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
+    jobs = view("wide", counts=(4,)), view("none", counts=(4,), gpu_types=frozenset({"v100"}))
+    plan = planned(cluster, *jobs, speeds=speeds, nodes={"v": {"foreign_gpus": 2}})
+    assert plan.memory["shares"] == {"wide": [0.0, 1.0], "none": [0.0, 0.0]}
+
+
+def test_jobs_of_one_node_share_no_more_of_it_than_there_is() -> None:
+    cluster = cluster_of(a=("v100", 8), b=("v100", 8))
+    jobs = [
+        with_job(view(name, counts=(8,)), nodes=nodes)
+        for name, nodes in (("x", frozenset("a")), ("y", frozenset("a")), ("z", None))
+    ]
+    plan = planned(cluster, *jobs)
+    # Of two nodes without limits they would have two thirds each.
+    assert plan.memory["shares"] == {job: [pytest.approx(0.5)] for job in "xyz"}
+    assert sum(plan.diagnostics.prices.values()) > 0
+    assert "v100 in a" in plan.diagnostics.prices
+
+
+def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
+    jobs, policy = (view("x"), view("y")), Gavel(reallocate_s=0.0)
+    down = planned(TWO, *jobs, policy=policy, nodes={"b": {"foreign_gpus": 1}})
+    assert down.memory["capacity"] == [1.0]
+    back = planned(TWO, *jobs, policy=policy, now=720.0, previous=down)
+    assert (back.memory["at_s"], back.memory["capacity"]) == (720.0, [2.0])
+    same = planned(TWO, *jobs, policy=policy, now=1080.0, previous=back)
+    assert (same.memory, same.diagnostics) == (back.memory, back.diagnostics)
+    assert same.changed == frozenset()

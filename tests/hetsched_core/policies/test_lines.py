@@ -25,17 +25,6 @@ def test_gavel_fifo_takes_the_fastest_type_that_is_idle_and_yarn_cs_the_first_no
     assert where(first) == {"j0": "k:2", "j1": "v:2", "j2": "w:2"}
 
 
-@pytest.mark.parametrize(("several", "place"), [(0.5, "v:1+w:1"), (0.2, "k:2")])
-def test_gavel_fifo_prefers_a_spread_on_fast_gpus_only_where_it_is_faster(
-    several: float, place: str
-) -> None:
-    jobs = [view("wide", counts=(2,), submit_s=2.0)]
-    jobs += [view(f"x{n}", held(on(**{n: 1}))) for n in "vw"]
-    # 2 V100 on two nodes: 2 x 4 x 0.5 = 4 samples/s; 2 K80 on one: 2.
-    speeds = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=several)
-    assert where(planned(GavelFifo(), CLUSTER, *jobs, speeds=speeds))["wide"] == place
-
-
 @LINES
 def test_nobody_overtakes_who_is_first_in_line_though_there_is_room(policy: Policy) -> None:
     jobs = [
@@ -48,28 +37,6 @@ def test_nobody_overtakes_who_is_first_in_line_though_there_is_room(policy: Poli
     # Though a better place is free.
     assert where(plan) == {"runs": "w:2"}
     assert reasons(plan) == {"huge": "never_fits", "wide": "no_room", "small": "ahead"}
-
-
-def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it_and_over_its_types() -> None:
-    cluster = cluster_of(k1=("k80", 2), k2=("k80", 2), v=("v100", 2), w=("v100", 2))
-    for count, found in ((2, "v:2"), (4, "v:2+w:2")):
-        job = view("j", counts=(count,), gpu_types=frozenset({"v100"}))
-        assert where(planned(YarnCs(), cluster, job)) == {"j": found}
-
-
-@LINES
-def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
-    nodes = {name: {"condition": NodeCondition.DRAINED} for name in "kv"}
-    plan = planned(policy, CLUSTER, view("j"), speeds=SPEEDS, nodes=nodes)
-    assert where(plan) == {"j": "w:1"}
-
-
-def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
-    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
-    jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
-    jobs += [view("wide", counts=(8,), submit_s=1.0)]
-    assert where(planned(YarnCs(), cluster, *jobs))["wide"] == "a:3+b:3+c:2"
-    assert reasons(planned(YarnCs(), cluster, *jobs, shapes=EVEN)) == {"wide": "no_room"}
 
 
 @pytest.mark.parametrize(
@@ -90,3 +57,18 @@ def test_by_hand_two_gpu_types_and_three_jobs(policy: Policy, expected: dict[str
         ends(simulate(jobs, cluster, policy, speeds, SimulationSettings(restart_cost_s=0.0)))
         == expected
     )
+
+
+@LINES
+def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
+    nodes = {name: {"condition": NodeCondition.DRAINED} for name in "kv"}
+    plan = planned(policy, CLUSTER, view("j"), speeds=SPEEDS, nodes=nodes)
+    assert where(plan) == {"j": "w:1"}
+
+
+def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
+    jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
+    jobs += [view("wide", counts=(8,), submit_s=1.0)]
+    assert where(planned(YarnCs(), cluster, *jobs))["wide"] == "a:3+b:3+c:2"
+    assert reasons(planned(YarnCs(), cluster, *jobs, shapes=EVEN)) == {"wide": "no_room"}

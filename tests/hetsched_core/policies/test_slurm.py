@@ -18,7 +18,7 @@ from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting
 from hetsched_core.types.site import Limit, ShareTree, Site, SiteSettings
-from tests.hetsched_core.policies.worlds import reasons, watched, with_job
+from tests.hetsched_core.policies.worlds import watched, with_job
 from tests.hetsched_core.worlds import (
     cluster_of,
     linear_speeds,
@@ -111,15 +111,6 @@ def test_priorities_are_calculated_anew_every_period_while_jobs_wait() -> None:
     assert [s.now for s, _ in asked if s.triggers == {Trigger.TIMER}] == [300, 600, 900]
 
 
-def test_gpu_types_are_taken_as_the_cluster_names_them_whatever_their_speed() -> None:
-    cluster = cluster_of(slow=("k80", 1), fast=("h100", 1))
-    speeds = linear_speeds(cluster, {"m": {"k80": 1.0, "h100": 9.0}})
-    jobs = [job("a", 1, 9), job("b", 1, 9, 1), job("c", 1, 9, 2, gpu_types=frozenset({"h100"}))]
-    log = simulate(jobs, cluster, Slurm(), speeds, SimulationSettings())
-    found = {run.job: str(run.configuration) for run in log.runs}
-    assert found == {"a": "slow:1", "b": "fast:1", "c": "fast:1"}
-
-
 # -- backfill --------------------------------------------------------------------------------------
 
 HEAD = (job("r", 2, 100), job("head", 4, 50, 1))
@@ -134,15 +125,6 @@ def test_a_hole_before_the_head_is_filled_by_who_does_not_delay_it(backfill: Res
     assert found == {"r": 0, "head": 100, "short": filled_s}
     found = starts([*HEAD, job("long", 2, 70, 2)], policy)
     assert found == {"r": 0, "head": 100, "long": 150}
-
-
-def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() -> None:
-    jobs = [job("r", 3, 100), job("head", 3, 10, 1), job("second", 4, 10, 2)]
-    jobs.append(job("small", 1, 500, 3))
-    easy = starts(jobs, Slurm(backfill=Reserve.EASY, bf_interval_s=0))
-    assert easy == {"r": 0, "head": 100, "small": 3, "second": 503}
-    conservative = starts(jobs, Slurm(bf_interval_s=0))
-    assert conservative == {"r": 0, "head": 100, "second": 110, "small": 120}
 
 
 def test_a_promise_stands_between_passes_and_goes_when_its_job_starts() -> None:
@@ -168,18 +150,6 @@ def test_a_job_without_a_limit_counts_as_one_of_the_default() -> None:
     jobs = [*HEAD, with_job(job("unlimited", 2, 10, 2), time_limit_s=None)]
     assert starts(jobs, Slurm())["unlimited"] == 150
     assert starts(jobs, Slurm(default_time_s=20))["unlimited"] == 31
-
-
-@pytest.mark.parametrize("backfill", EACH)
-def test_a_wide_job_is_not_starved_by_a_stream_of_narrow_ones(backfill: Reserve) -> None:
-    # Each time one of the narrow jobs ends, the next is waiting already.
-    stream = [job(f"narrow-{n:03d}", 1, 40, n * 10.0) for n in range(200)]
-    assert starts([*stream, job("wide", 4, 40, 35)], Slurm(backfill=backfill))["wide"] == 70
-
-
-def test_reasons_tell_who_is_next_from_who_is_behind() -> None:
-    asked = seen([*HEAD, job("behind", 2, 70, 2)], Slurm())
-    assert reasons(asked[2][1]) == {"head": "no_room", "behind": "ahead"}
 
 
 # -- when it plans ---------------------------------------------------------------------------------
@@ -215,20 +185,6 @@ def test_it_is_asked_only_where_something_may_come_of_it(
     jobs: list[Submission], policy: Slurm, asked_s: list[float]
 ) -> None:
     assert [s.now for s, _ in seen(jobs, policy)][: len(asked_s)] == asked_s
-
-
-def test_who_may_find_room_is_seen_at_once() -> None:
-    cluster = cluster_of(a0=("a100", 4), v0=("v100", 4))
-    jobs = [*HEAD, job("late", 4, 5, 3), job("later", 4, 5, 4)]
-    jobs = [with_job(each, gpu_types=frozenset({"a100"})) for each in jobs]
-    assert starts([*jobs, job("any", 4, 5, 5)], Slurm(), cluster)["any"] == 5
-
-
-def test_who_comes_after_all_have_withdrawn_in_its_sleep_is_seen() -> None:
-    jobs = [job("r", 4, 100), job("head", 4, 50, 1), job("behind", 4, 50, 2)]
-    jobs = [replace(each, cancel_s=5.0) for each in jobs]
-    found = starts([*jobs, job("next", 4, 10, 10), job("last", 4, 10, 200)], Slurm())
-    assert (found["next"], found["last"]) == (10, 200)
 
 
 def test_who_crashes_on_a_closed_node_in_its_sleep_is_seen() -> None:

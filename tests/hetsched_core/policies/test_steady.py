@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from hetsched_core.policies.steady import SizeSource, Steady, least_of_the_shorter
-from hetsched_core.records.runlog import RunEnd
-from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import at_round
-from tests.hetsched_core.policies.worlds import ARRIVAL, answer, ends, with_job
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
+from tests.hetsched_core.policies.worlds import ARRIVAL, answer, with_job
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, view, where
 
 ONE = cluster_of(a=("t", 1))
-SLOW_AND_FAST = cluster_of(a=("slow", 1), b=("fast", 1))
 
 
 def job(
@@ -84,16 +81,6 @@ def test_the_job_with_least_left_goes_first(
     assert placed(*views, policy=policy) == {first: "a:1"}
 
 
-@pytest.mark.parametrize(("patiences", "first"), [(0.9, "short"), (1.1, "long")])
-def test_a_job_that_has_waited_long_for_its_length_goes_before_a_shorter_one(
-    patiences: float, first: str
-) -> None:
-    wait_s = patiences * Steady().patience_s
-    long = job("long", samples=2000.0, wait_s=wait_s, observed_s=360.0)
-    short = job("short", submit_s=360.0, observed_s=360.0)
-    assert placed(long, short) == {first: "a:1"}
-
-
 @pytest.mark.parametrize(
     ("policy", "samples", "first"),
     [
@@ -108,44 +95,6 @@ def test_a_job_that_would_be_done_before_the_next_round_need_not_wait_for_it(
 ) -> None:
     views = job("runs", held(on(a=1)), samples=9000.0), job("new", samples=samples, submit_s=60.0)
     assert placed(*views, policy=policy, now=60.0, triggers=ARRIVAL) == {first: "a:1"}
-
-
-def test_where_a_gpu_is_idle_an_arrival_moves_no_job() -> None:
-    speeds = linear_speeds(SLOW_AND_FAST, {"m": {"slow": 1.0, "fast": 2.0}})
-    views = job("runs", held(on(b=1)), samples=9000.0), job("new", samples=100.0, submit_s=60.0)
-    found = placed(*views, now=60.0, cluster=SLOW_AND_FAST, triggers=ARRIVAL, speeds=speeds)
-    assert found == {"new": "a:1", "runs": "b:1"}
-
-
-@pytest.mark.parametrize(
-    ("faster", "left_s", "restart_s", "place"),
-    [
-        # It would gain by a move, and is done before that has paid.
-        (1.3, 30.0, 10.0, "a:1"),
-        (1.3, 9000.0, 10.0, "b:1"),
-        # A restart is dear beside a round: days at half the speed cost more, minutes do not.
-        (2.0, 0.0, 300.0, "a:1"),
-        (2.0, 180_000.0 - 360.0, 300.0, "b:1"),
-    ],
-)
-def test_a_job_is_moved_to_a_faster_type_only_where_that_is_worth_its_restart(
-    faster: float, left_s: float, restart_s: float, place: str
-) -> None:
-    speeds = linear_speeds(SLOW_AND_FAST, {"m": {"slow": 1.0, "fast": faster}})
-    runs = job("runs", held(on(a=1)), samples=360.0 + left_s, restart_cost_s=restart_s)
-    assert placed(runs, cluster=SLOW_AND_FAST, speeds=speeds) == {"runs": place}
-
-
-def test_a_slow_gpu_goes_to_the_job_least_slow_on_it_though_others_are_before_it() -> None:
-    cluster = cluster_of(a=("fast", 1), b=("slow", 1))
-    speeds = linear_speeds(
-        cluster, {"picky": {"fast": 4.0, "slow": 0.4}, "m": {"fast": 1.0, "slow": 1.0}}
-    )
-    views = [with_job(job(name, samples=2200.0), profile="picky") for name in ("one", "two")]
-    views.append(job("third", samples=3500.0, submit_s=1.0))
-    narrow = placed(*views, policy=Steady(window=1.0), cluster=cluster, speeds=speeds)
-    assert set(narrow) == {"one", "two"}
-    assert placed(*views, cluster=cluster, speeds=speeds) == {"one": "a:1", "third": "b:1"}
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -181,34 +130,6 @@ def test_a_job_of_unknown_size_is_not_stopped_before_that_can_pay(now: float, fi
     assert placed(ran, came, now=now, grace_s=30.0) == {first: "a:1"}
 
 
-@pytest.mark.parametrize("samples", [None, 36_000.0])
-def test_of_equal_jobs_none_is_stopped_for_another_however_long_that_has_waited(
-    samples: float | None,
-) -> None:
-    runs = [job(n, held(on(a=1)), samples=samples, samples_done=7200.0) for n in ("r1", "r2")]
-    waits = [job(f"w{k:02d}", samples=samples) for k in range(40)]
-    found = placed(*waits, *runs, now=7200.0, cluster=cluster_of(a=("t", 2)))
-    assert set(found) == {"r1", "r2"}
-
-
-@pytest.mark.parametrize(("less_s", "first"), [(30.0, "runs"), (50.0, "waits")])
-def test_a_stop_gains_more_than_the_restart_and_the_grace_time(less_s: float, first: str) -> None:
-    """The one that waits has waited for an hour; what counts is what it has less to do."""
-    runs = job("runs", held(on(a=1)), samples=1360.0, restart_cost_s=10.0)
-    wait = job("waits", samples=1000.0 - less_s, wait_s=3600.0, restart_cost_s=10.0)
-    assert placed(runs, wait, grace_s=30.0) == {first: "a:1"}
-
-
-def test_equal_jobs_of_unknown_size_run_to_their_ends_without_a_stop() -> None:
-    cluster = cluster_of(**{f"n{k}": ("t", 4) for k in range(3)})
-    jobs = [submission(f"j{k:03d}", 3000.0, submit_s=float(k // 5)) for k in range(100)]
-    jobs = [with_job(each, total_samples=None) for each in jobs]
-    settings = SimulationSettings(restart_cost_s=10.0, grace_s=30.0)
-    log = simulate(jobs, cluster, Steady(), linear_speeds(cluster, {"m": {"t": 1.0}}), settings)
-    assert {run.ended_by for run in log.runs} == {RunEnd.COMPLETED}
-    assert len(log.runs) == 100
-
-
 def test_the_least_priority_of_the_shorter_is_that_of_its_naive_twin() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):
@@ -219,12 +140,9 @@ def test_the_least_priority_of_the_shorter_is_that_of_its_naive_twin() -> None:
         assert least_of_the_shorter(left_s, priorities, than_s).tolist() == naive
 
 
-def test_a_stream_of_short_jobs_does_not_starve_a_long_one() -> None:
-    jobs = [submission("long", 3600.0)]
-    jobs += [submission(f"s{k:03d}", 300.0, submit_s=1.0 + 300.0 * k) for k in range(150)]
-    speeds = linear_speeds(ONE, {"m": {"t": 1.0}})
-    log = simulate(
-        jobs, ONE, Steady(patience_s=600.0), speeds, SimulationSettings(restart_cost_s=0.0)
-    )
-    ended = ends(log)
-    assert (ended["long"] or math.inf) < 0.8 * max(end_s or 0.0 for end_s in ended.values())
+@pytest.mark.parametrize(("less_s", "first"), [(30.0, "runs"), (50.0, "waits")])
+def test_a_stop_gains_more_than_the_restart_and_the_grace_time(less_s: float, first: str) -> None:
+    """The one that waits has waited for an hour; what counts is what it has less to do."""
+    runs = job("runs", held(on(a=1)), samples=1360.0, restart_cost_s=10.0)
+    wait = job("waits", samples=1000.0 - less_s, wait_s=3600.0, restart_cost_s=10.0)
+    assert placed(runs, wait, grace_s=30.0) == {first: "a:1"}

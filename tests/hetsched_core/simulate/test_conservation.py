@@ -11,10 +11,9 @@ from hetsched_core.contract import Trial, random_scenario, run_trial
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.records.runlog import RunLog, RunRecord
 from hetsched_core.types import EndState, ExecutionModel, Purpose
-from tests.hetsched_core.contract.models import RoundByRound, WholeNodes
 
-POLICIES: list[Policy] = [make_policy("sjf"), make_policy("las"), WholeNodes(), RoundByRound()]
-
+POLICIES = [make_policy(name) for name in ("sjf", "las", "hadare", "hlas")]
+"""Of each execution model one."""
 
 TRIALS = [
     pytest.param((policy, seed), id=f"{policy.info.name}-{seed}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.site import fair_tree, level_fairshare
@@ -78,16 +76,6 @@ def test_what_counts_as_its_parent_has_no_level_of_its_own() -> None:
     assert level[ALICE] == pytest.approx(0.25 / 0.5)
     assert level[CAROL] == math.inf
     assert level[("new", "eve")] == 0.0
-
-
-@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=9))
-def test_without_accounts_the_rank_is_the_place_by_use(used: list[float]) -> None:
-    by_user = {("a", f"u{at}"): each for at, each in enumerate(used)}
-    factors = fair_tree(ShareTree().with_users(by_user), by_user)
-    level = level_fairshare(ShareTree().with_users(by_user), by_user)
-    for user in by_user:
-        ahead = sum(level[other] > level[user] for other in by_user)
-        assert factors[user] == pytest.approx((len(used) - ahead) / len(used))
 
 
 def test_shares_below_0_and_accounts_in_themselves_are_refused() -> None:

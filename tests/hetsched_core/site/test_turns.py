@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from hetsched_core.site import in_turn, portions, weights
+from hetsched_core.site import in_turn, portions
 from hetsched_core.types import JobView, Snapshot
 from hetsched_core.types.site import Association, ShareTree, Site, association_of
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
@@ -40,47 +40,6 @@ def gpus_of_the_first(views: list[JobView], gpus: int) -> Counter[str]:
             break
         found[each.job.account] += each.job.requirements.lower_median
     return found
-
-
-def test_without_a_word_of_the_site_the_order_is_the_policy_s() -> None:
-    views = [job("b", "B"), job("a", "A", tier=3)]
-    bare = snapshot(views, None)
-    assert in_turn(bare, views, running_stay=True) == views
-    assert portions(bare, views) == [views]
-    assert weights(bare, views).tolist() == [1.0, 1.0]
-
-
-def test_what_is_at_the_front_is_of_each_account_by_its_shares() -> None:
-    views = [job(f"b{at:02d}", "B") for at in range(16)] + [
-        job(f"a{at:02d}", "A") for at in range(16)
-    ]
-    order = in_turn(snapshot(views), views, running_stay=False)
-    assert gpus_of_the_first(order, 16) == {"A": 12, "B": 4}
-    # The jobs of each keep the order of the policy.
-    for account in "ab":
-        mine = [each.id for each in order if each.id.startswith(account)]
-        assert mine == sorted(mine)
-    assert (
-        weights(snapshot(views), views).tolist()
-        == [1.0] * 4 + [0.01] * 12 + [1.0] * 12 + [0.01] * 4
-    )
-
-
-def test_an_account_that_asks_for_little_leaves_the_rest_to_the_others() -> None:
-    views = [job("a", "A")] + [job(f"b{at:02d}", "B") for at in range(30)]
-    order = in_turn(snapshot(views), views, running_stay=False)
-    assert gpus_of_the_first(order, 16) == {"A": 1, "B": 15}
-
-
-def test_users_share_what_is_due_to_their_account() -> None:
-    tree = ShareTree({("A", ""): 3, ("B", ""): 1, ("A", "x"): 2, ("A", "y"): 1})
-    views = [
-        job(f"{user}{at:02d}", account, user=user)
-        for account, user in ("Ax", "Ay", "Bz")
-        for at in range(16)
-    ]
-    front = portions(snapshot(views, Site(tree)), views)[0]
-    assert Counter(each.job.user for each in front) == {"x": 8, "y": 4, "z": 4}
 
 
 def test_who_has_had_too_much_is_held_back_and_comes_back_to_its_share() -> None:

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.errors import InputError
-from hetsched_core.policies.hadar.copies import (
-    Averaging,
-    consolidation_s,
-    consolidation_weights,
-    copy_id,
-    split_steps,
-    within_slot,
-)
+from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 
 H6 = (5.0, 1.0, 1.0, 2.5, 2.5)
 """Steps/s of the five nodes."""
@@ -35,32 +27,10 @@ def test_h6_steps_are_split_by_largest_remainder(steps: int, parts: list[int]) -
     assert split_steps(steps, H6) == parts
 
 
-@pytest.mark.parametrize(
-    ("done", "average"),
-    # In a slot of 90 s: what was done weighs, not what was assigned.
-    [(split_steps(1000, H6), 2.706), (within_slot(split_steps(2000, H6), H6, 90), 2.7083333333)],
-)
-def test_h6_parameters_weigh_by_steps_done(done: list[int], average: float) -> None:
-    for averaging, expected in ((Averaging.STEPS, average), (Averaging.PLAIN, 3.0)):
-        weights = consolidation_weights(done, averaging)
-        found = sum(w * v for w, v in zip(weights, range(1, 6), strict=True))
-        assert found == pytest.approx(expected)
-
-
 def test_h6_a_slot_of_90_s_lets_1080_of_2000_steps_be_done() -> None:
     done = within_slot(split_steps(2000, H6), H6, 90.0)
     assert done == [450, 90, 90, 225, 225]
     assert sum(done) == 1080
-
-
-def test_h6_copy_ids() -> None:
-    assert [copy_id(7, copy, 100) for copy in range(1, 6)] == [107, 207, 307, 407, 507]
-
-
-@pytest.mark.parametrize(("parent", "copy"), [(100, 1), (-1, 1), (7, 0)])
-def test_ids_that_could_meet_are_refused(parent: int, copy: int) -> None:
-    with pytest.raises(InputError, match="copies count from 1"):
-        copy_id(parent, copy, 100)
 
 
 @given(steps=st.integers(0, 10**9), rates=st.lists(st.floats(0.001, 1e6), min_size=1, max_size=12))
@@ -79,11 +49,6 @@ def test_a_node_that_makes_no_progress_gets_no_steps() -> None:
     assert within_slot([5, 5], [0.0, 1.0], 3.0) == [0, 3]
     # One too slow for one step in a slot starts one all the same.
     assert within_slot([4], [0.001], 90.0) == [1]
-
-
-def test_nothing_done_is_nothing_to_average() -> None:
-    with pytest.raises(InputError, match="no copy did a step"):
-        consolidation_weights([0.0, 0.0])
 
 
 def test_averaging_sends_the_parameters_and_gets_them_back() -> None:

@@ -80,20 +80,6 @@ def test_to_stay_on_several_nodes_costs_communication_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "slow", "nodes"),
-    [(1, 0.5, "quick:1"), (2, 0.5, "c:2"), (2, 0.9, "quick:1+slow:1")],
-)
-def test_a_job_goes_at_the_pace_of_the_slowest_of_its_nodes(
-    gpus: int, slow: float, nodes: str
-) -> None:
-    cluster = cluster_of(slow=("v100", 1), quick=("v100", 1), c=("k80", 2))
-    table = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.7}}).table("m")
-    speeds = Speeds(cluster, {"m": replace(table, node_factor={"slow": slow})})
-    job = sized("j", 1e4, counts=(gpus,))
-    assert where(planned(Hadar(), cluster, job, speeds=speeds)) == {"j": nodes}
-
-
-@pytest.mark.parametrize(
     ("policy", "job", "b", "node"),
     [
         (Hadar(), {}, {}, "b"),
@@ -141,11 +127,6 @@ def test_the_order_of_the_queue_decides_who_chooses_first() -> None:
     assert where(Hadar(order=Order.DENSITY).plan(snapshot)) == {"early": "b:1", "late": "a:1"}
 
 
-def test_who_has_waited_is_worth_less() -> None:
-    views = [sized("old", 1e4), with_job(sized("young", 1e4), submit_s=1e4)]
-    assert where(planned(Hadar(), ONE, *views, now=1e4)) == {"young": "a:1"}
-
-
 @pytest.mark.parametrize("utility", list(Utility))
 @pytest.mark.parametrize("replan", list(Replanning))
 def test_jobs_far_shorter_than_a_slot_all_run_however_long_they_waited(
@@ -180,15 +161,15 @@ def test_without_a_size_past_runs_stand_in_then_the_time_limit_then_what_was_don
         assert list(found) == [min(sizes, key=lambda name: sizes[name])]
 
 
+def test_nodes_on_one_host_share_its_cpus() -> None:
+    cluster = Cluster((Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h")))
+    jobs = [with_job(sized(name, 1e4, counts=(2,)), cpus_per_gpu=2.0) for name in "xy"]
+    assert len(where(planned(Hadar(), cluster, *jobs))) == 1
+
+
 def test_plans_say_how_they_were_found_and_come_with_rounds() -> None:
     plan = planned(Hadar(), ONE, *(sized(f"j{n}", 1e4) for n in range(3)))
     assert plan.diagnostics.method == "dynamic programme"
     assert plan.diagnostics.bound == plan.diagnostics.objective
     assert plan.replan.on == {Trigger.ROUND, Trigger.NODE}
     assert list(plan.diagnostics.prices) == ["v100 1/1"]
-
-
-def test_nodes_on_one_host_share_its_cpus() -> None:
-    cluster = Cluster((Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h")))
-    jobs = [with_job(sized(name, 1e4, counts=(2,)), cpus_per_gpu=2.0) for name in "xy"]
-    assert len(where(planned(Hadar(), cluster, *jobs))) == 1

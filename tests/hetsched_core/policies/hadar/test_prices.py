@@ -76,16 +76,6 @@ def test_what_a_job_is_worth_by_hand(utility: Utility, expected: list[float]) ->
     assert (2 * table[:, 1]).tolist() == pytest.approx(expected)
 
 
-def test_prices_are_constant_of_a_type_that_nobody_can_use_and_where_no_job_ends_in_time() -> None:
-    one = jobs_of((1000.0, 2, (10.0, 0.0)))
-    bounds = price_bounds(one, THROUGHPUT, gpus=4, horizon_s=1e4, until_horizon_s=np.array([1e4]))
-    assert bounds.highest[1] == bounds.lowest[1]
-    assert bounds.highest[0] == 10.0
-    soon = np.full(2, 1e-3)
-    bounds = price_bounds(H2, THROUGHPUT, gpus=4, horizon_s=1e-3, until_horizon_s=soon)
-    assert (bounds.highest == bounds.lowest).all()
-
-
 @pytest.mark.parametrize(
     "jobs",
     [jobs_of((1.0, 1, (0.0, 0.0))), PricedJobs(np.empty(0), np.empty(0), np.empty((0, 2)))],
@@ -94,3 +84,13 @@ def test_prices_are_constant_of_a_type_that_nobody_can_use_and_where_no_job_ends
 def test_prices_of_nothing_are_refused(jobs: PricedJobs) -> None:
     with pytest.raises(InputError, match="at least one job"):
         price_bounds(jobs, THROUGHPUT, gpus=1, horizon_s=1.0, until_horizon_s=np.ones(1))
+
+
+def test_prices_are_constant_of_a_type_that_nobody_can_use_and_where_no_job_ends_in_time() -> None:
+    one = jobs_of((1000.0, 2, (10.0, 0.0)))
+    bounds = price_bounds(one, THROUGHPUT, gpus=4, horizon_s=1e4, until_horizon_s=np.array([1e4]))
+    assert bounds.highest[1] == bounds.lowest[1]
+    assert bounds.highest[0] == 10.0
+    soon = np.full(2, 1e-3)
+    bounds = price_bounds(H2, THROUGHPUT, gpus=4, horizon_s=1e-3, until_horizon_s=soon)
+    assert (bounds.highest == bounds.lowest).all()

@@ -93,27 +93,6 @@ def test_the_bound_holds_for_small_jobs_on_large_nodes() -> None:
     assert worst > 1.2
 
 
-@pytest.mark.parametrize(
-    ("jobs", "width"), [(0, 1), (1, 2), (3, 8), (8, 256), (16, 256), (100, 40), (2048, 8)]
-)
-def test_states_are_shared_out_over_the_queue(jobs: int, width: int) -> None:
-    assert SearchLimits().width(jobs) == width
-
-
-def test_who_is_alike_is_one_class_and_takes_the_first_node() -> None:
-    market = market_of([2] * 3, [[5.0]] * 3, lowest=[1e-3], highest=[1.0])
-    outcome = plan_queue(nodes_of([0] * 4, [4] * 4), market, range(3))
-    # The emptiest node is the cheapest, so they spread.
-    assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),), 2: ((2, 2),)}
-    assert outcome.prices.keys() == {(0, 4, 0), (0, 4, 2)}
-
-
-def test_of_equal_payoffs_the_cheaper_placement_is_taken() -> None:
-    # 10 less 2 x 2 on one node, 8 less 2 x 1 on two of another type.
-    market = market_of([2], [[10.0, 8.0]], lowest=[2.0, 1.0], highest=[2.0, 1.0], extra=0.0)
-    assert plan_queue(nodes_of([0, 1, 1], [2, 1, 1]), market, [0]).placed == {0: ((1, 1), (2, 1))}
-
-
 @pytest.mark.parametrize("queue", [[0, 1], [1, 0]])
 def test_of_equal_sums_of_payoffs_the_cheaper_is_taken(queue: list[int]) -> None:
     # Either pays 4, and there is no room for both: two GPUs for 6, or one for 5.
@@ -150,8 +129,29 @@ def test_who_stays_pays_for_all_of_its_gpus() -> None:
     assert outcome.payoff == pytest.approx(5.0)
 
 
+def test_who_is_alike_is_one_class_and_takes_the_first_node() -> None:
+    market = market_of([2] * 3, [[5.0]] * 3, lowest=[1e-3], highest=[1.0])
+    outcome = plan_queue(nodes_of([0] * 4, [4] * 4), market, range(3))
+    # The emptiest node is the cheapest, so they spread.
+    assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),), 2: ((2, 2),)}
+    assert outcome.prices.keys() == {(0, 4, 0), (0, 4, 2)}
+
+
+def test_of_equal_payoffs_the_cheaper_placement_is_taken() -> None:
+    # 10 less 2 x 2 on one node, 8 less 2 x 1 on two of another type.
+    market = market_of([2], [[10.0, 8.0]], lowest=[2.0, 1.0], highest=[2.0, 1.0], extra=0.0)
+    assert plan_queue(nodes_of([0, 1, 1], [2, 1, 1]), market, [0]).placed == {0: ((1, 1), (2, 1))}
+
+
 def test_nobody_stays_where_another_has_been_placed() -> None:
     market = market_of([2, 2], [[9.0, 1.0], [5.0, 4.0]], lowest=[0.1] * 2, highest=[0.1] * 2)
     market = staying(market, [(1, 0, 2, 6.0)])
     outcome = plan_queue(nodes_of([0, 1], [2, 2]), market, [0, 1], apart=True)
     assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),)}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "width"), [(0, 1), (1, 2), (3, 8), (8, 256), (16, 256), (100, 40), (2048, 8)]
+)
+def test_states_are_shared_out_over_the_queue(jobs: int, width: int) -> None:
+    assert SearchLimits().width(jobs) == width

@@ -41,6 +41,17 @@ def instance_of(
     )
 
 
+def alpha_of(instance: Instance) -> float:
+    """The spread of task times over GPUs (Theorem 4): max_i of T^c, and of T^s; 0/0 is 1."""
+    spread = 1.0
+    for train_s, sync_s in zip(instance.train_s.tolist(), instance.sync_s.tolist(), strict=True):
+        able = [m for m, seconds in enumerate(train_s) if seconds < math.inf]
+        for times in ([row[m] for m in able] for row in (train_s, sync_s)):
+            if max(times) > 0:
+                spread = max(spread, max(times) / min(times) if min(times) > 0 else math.inf)
+    return spread
+
+
 R1 = instance_of([0, 0], [1, 1], [2, 1], [2, 2], [[2, 4], [3, 3]], [[1, 1], [0.5, 0.5]])
 R2 = instance_of([1, 0], [3, 1], [2, 1], [1, 3], [[1, 2], [2, 2]], [[0.5, 0.5], [0, 0]])
 
@@ -135,7 +146,7 @@ def case_of(instance: Instance) -> Case:
         choice: min(schedule(instance, order, choice).weighted_jct_s for order in orders) + arrivals
         for choice in GpuChoice
     }
-    factor = instance.alpha * (2.0 + instance.alpha)
+    factor = alpha_of(instance) * (2.0 + alpha_of(instance))
     return Case(relaxed.bound_s + arrivals, optimum(instance) + arrivals, schedules, factor)
 
 

@@ -14,6 +14,7 @@ from hetsched_core.policies.hare.schedule import GpuChoice
 from tests.hetsched_core.policies.hare.brute import (
     R1,
     R2,
+    alpha_of,
     case_of,
     cases,
     instance_of,
@@ -25,7 +26,7 @@ from tests.hetsched_core.policies.hare.brute import (
 def test_the_enumeration_finds_the_optima_of_r1_and_r2() -> None:
     assert optimum(R1) == 16.5
     assert optimum(R2) + 3.0 == 17.5
-    assert R2.alpha == 2.0
+    assert alpha_of(R2) == 2.0
 
 
 def test_r10_the_bound_is_never_above_the_optimum_nor_a_schedule_below_it() -> None:
@@ -67,16 +68,6 @@ def test_a_job_alone_is_bounded_by_its_own_length() -> None:
     assert alone.shortest_round_s.tolist() == [5.0]
     assert alone.gpu_types.tolist() == [0, 0, 1]
     assert relax(alone, 1.2).bound_s == pytest.approx(2 * 15.0)
-
-
-@pytest.mark.parametrize(
-    ("train", "sync", "expected"),
-    [([[1, 3]], [[0, 0]], 3.0), ([[2, 2]], [[1, 4]], 4.0), ([[2, 2]], [[0, 1]], float("inf"))],
-)
-def test_alpha_is_the_greatest_spread_of_a_time_over_gpus(
-    train: list[list[float]], sync: list[list[float]], expected: float
-) -> None:
-    assert instance_of([0], [1], [1], [1], train, sync).alpha == expected
 
 
 def test_any_duals_prove_a_bound_and_the_right_ones_the_optimum() -> None:

@@ -13,8 +13,8 @@ from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, SimulationSet
 from hetsched_core.simulate.events import Incident
 from hetsched_core.types import Cluster, EndState, Node, Plan, Submission, TaskTimes
 from tests.hetsched_core.policies.hare import worlds
-from tests.hetsched_core.policies.hare.brute import R1, instance_of, optimum
-from tests.hetsched_core.policies.worlds import ends, task_speeds, watched, with_job
+from tests.hetsched_core.policies.hare.brute import R1, optimum
+from tests.hetsched_core.policies.worlds import task_speeds, watched, with_job
 
 ONE = Cluster((Node("a", "v100", 1),))
 TWO = Cluster((Node("fast", "v100", 2), Node("slow", "k80", 1)))
@@ -82,21 +82,6 @@ def test_r1_is_scheduled_as_well_as_can_be() -> None:
     }
     log, _ = run([job("A", 2, 2, "a"), job("B", 1, 2, "b")], cluster, times=times)
     assert weighted_jct_s(log) == optimum(R1) == 16.5
-
-
-def test_a_single_task_is_scheduled_and_proven_to_be_best() -> None:
-    found, diagnostics = Hare().best(instance_of([0], [1], [1], [1], [[1]], [[0]]))
-    assert found.complete_s.tolist() == [1.0]
-    assert diagnostics.objective == pytest.approx(diagnostics.bound)
-
-
-def test_a_gpu_waits_for_a_job_to_come_whose_task_is_next() -> None:
-    """One GPU: the job of weight 100 comes at 1; the other's task of 20 s would be in its way."""
-    times = {"m": {"v100": TaskTimes(20.0, 1.0)}, "n": {"v100": TaskTimes(2.0, 1.0)}}
-    jobs = [job("j", 1, 1), job("k", 1, 1, "n", at=1.0, weight=100.0)]
-    log, plans = run(jobs, ONE, times=times)
-    assert ends(log) == {"k": 4.0, "j": 24.0}
-    assert [len(plan.entries) for plan in plans] == [1]
 
 
 def test_tasks_of_one_job_fill_the_time_in_which_another_synchronises() -> None:

@@ -93,11 +93,6 @@ def test_long_jobs_leave_the_first_queues_earlier_than_their_service_says(
     assert mean_of_short(policy) < mean_of_short(Hlas)
 
 
-def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
-    queues = Queues([["x", "y", "z"]], rounds={"x": 3, "y": 1, "z": 0}, predicted={"x": 5, "y": 9})
-    assert list(HlasP().before(queues, queues.lines[0])) == ["y", "x", "z"]
-
-
 def test_a_prediction_holds_until_it_is_used_up() -> None:
     unknown = view("a", tasks=TaskShape(1), progress=TaskProgress(4))
     snapshot = snapshot_of(ONE, [unknown], speeds=task_speeds(ONE, UNIT))
@@ -120,3 +115,8 @@ def test_a_round_that_has_begun_goes_before_predicted_jobs() -> None:
     """A's round of three has two GPUs to begin with; then its third task, before B's round."""
     log = run(Told(groups=1), [job("A", 1, 3), job("B", 1, 2, at=0.5)], k80s(2))
     assert order(log) == ["A", "A", "A", "B", "B"]
+
+
+def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
+    queues = Queues([["x", "y", "z"]], rounds={"x": 3, "y": 1, "z": 0}, predicted={"x": 5, "y": 9})
+    assert list(HlasP().before(queues, queues.lines[0])) == ["y", "x", "z"]

@@ -25,8 +25,6 @@ from tests.hetsched_core.worlds import (
     held,
     linear_speeds,
     on,
-    placed,
-    plan_of,
     snapshot_of,
     submission,
     view,
@@ -57,14 +55,6 @@ def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs()
     later = answer(Hops(), at_round(FOUR, *RUNS_AND_WAITS, now=100, triggers=END))
     assert where(later) == {"runs": "a:4"}
     assert reasons(later) == {"waits": "no_room"}
-
-
-def test_a_job_on_a_node_that_closes_ends_there() -> None:
-    cluster = cluster_of(a=("t", 2), b=("t", 2))
-    views = view("runs", held(on(a=2)), counts=(2,)), waited("w", 9.0, counts=(2,))
-    drained = {"a": {"condition": NodeCondition.DRAINED}}
-    plan = answer(Hops(), at_round(cluster, *views, now=360, nodes=drained))
-    assert where(plan) == {"runs": "a:2", "w": "b:2"}
 
 
 def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:
@@ -119,39 +109,6 @@ def test_the_slower_host_of_a_type_is_known_as_slower(names: tuple[str, str]) ->
     assert set(plan.diagnostics.prices) == {"t x4 speed 0", "t x4 speed 1"}
     # Within a step of 100 % they are one class, and the first node will do.
     assert where(answer(Hops(speed_step=1.0), snapshot)) == {"j": f"{names[0]}:4"}
-
-
-@pytest.mark.parametrize(
-    ("has_run", "policy", "faster", "place"),
-    [
-        # Three times the restart's 10 s are one part in 12 of a round.
-        (True, Hops(), 1.08, "a:2"),
-        (True, Hops(), 1.09, "b:2"),
-        # A job that counts no restart, or that has not run yet, moves for any gain.
-        (True, Hops(restart_weight=0.0), 1.02, "b:2"),
-        (False, Hops(), 1.02, "b:2"),
-    ],
-)
-def test_a_job_that_has_run_moves_where_the_gain_is_more_than_its_restart_counts(
-    has_run: bool, policy: Hops, faster: float, place: str
-) -> None:
-    cluster = cluster_of(a=("slow", 2), b=("fast", 2))
-    job = replace(view("j", counts=(2,)), restart_cost_s=10.0)
-    if has_run:
-        job = replace(job, runs=(held(on(a=2)),), first_start_s=0.0)
-    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": faster}})
-    before = plan_of({"j": placed(a=2)})
-    snapshot = at_round(cluster, job, now=360, speeds=speeds, previous=before)
-    assert where(answer(policy, snapshot)) == {"j": place}
-
-
-def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> None:
-    """Spread over two nodes while one holds it: kept only where moving costs."""
-    cluster = cluster_of(a=("t", 4), b=("t", 4))
-    runs = view("j", held(on(a=1, b=3)), counts=(4,))
-    snapshot = at_round(cluster, replace(runs, restart_cost_s=10.0, first_start_s=0.0), now=360)
-    assert where(answer(Hops(), snapshot)) == {"j": "a:1+b:3"}
-    assert where(answer(Hops(restart_weight=0.0), snapshot)) == {"j": "a:4"}
 
 
 def test_lambda_goes_from_throughput_to_strict_priority() -> None:
@@ -228,6 +185,14 @@ def test_reasons_tell_nodes_that_are_down_from_jobs_in_the_way() -> None:
     snapshot = at_round(TWO_TYPES, *views, nodes={"a": {"foreign_gpus": 1}, "b": DOWN})
     found = reasons(answer(Hops(), snapshot))
     assert found == {"mixed": "never_fits", "down": "nodes_down", "full": "no_room"}
+
+
+def test_a_job_on_a_node_that_closes_ends_there() -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 2))
+    views = view("runs", held(on(a=2)), counts=(2,)), waited("w", 9.0, counts=(2,))
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    plan = answer(Hops(), at_round(cluster, *views, now=360, nodes=drained))
+    assert where(plan) == {"runs": "a:2", "w": "b:2"}
 
 
 def test_with_nobody_active_there_is_nothing_to_plan() -> None:

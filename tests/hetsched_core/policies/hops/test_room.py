@@ -72,14 +72,6 @@ def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_els
         assert len(set(nodes.kind.tolist())) == (3 if alike else 4)
 
 
-def test_a_node_with_nothing_to_give_is_in_no_class() -> None:
-    layout = layout_of(CLUSTER, False)
-    room = Room.healthy(layout)
-    room.gpus[[0, 3]] = 0
-    classes = classes_of(room, (PLAIN,), node_speeds((), layout, 0.0), by_node=False)
-    assert classes.members.tolist() == [1, 2, 4, 5]
-
-
 @pytest.mark.parametrize(
     ("step", "levels"), [(0.0, [2, 0, 1, 0, 3, 2]), (0.05, [1, 0, 0, 0, 1, 1]), (1.0, [0] * 6)]
 )
@@ -93,3 +85,11 @@ def test_speed_levels_end_where_a_node_is_faster_than_the_slowest_by_the_step(
     classes = classes_of(Room.healthy(layout), (PLAIN,), speeds, by_node=False)
     mean = [np.mean([factors.get(n, 1.0) for n in nodes]) for nodes in names_of(classes).values()]
     assert classes.factor[1].tolist() == pytest.approx(mean)
+
+
+def test_a_node_with_nothing_to_give_is_in_no_class() -> None:
+    layout = layout_of(CLUSTER, False)
+    room = Room.healthy(layout)
+    room.gpus[[0, 3]] = 0
+    classes = classes_of(room, (PLAIN,), node_speeds((), layout, 0.0), by_node=False)
+    assert classes.members.tolist() == [1, 2, 4, 5]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hetsched_core.policies.hops.configurations import Generator, Neighbours, generator_of
+from hetsched_core.policies.hops.configurations import Generator, Neighbours
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.room import Room, layout_of
 from hetsched_core.types import (
@@ -89,9 +89,7 @@ class World:
         """What generates the jobs' configurations; nodes that differ in speed are told apart."""
         layout = layout_of(self.cluster, True)
         demand = demand_of(self.views, self.speeds, layout, only_profiled=True)
-        return generator_of(
-            demand, layout, ALL_SHAPES, neighbours, most_sensitive=1.4, speed_step=0.0
-        )
+        return Generator(demand, layout, ALL_SHAPES, neighbours, most_sensitive=1.4, speed_step=0.0)
 
     def configurations(self, neighbours: Neighbours) -> list[dict[naive.Config, float]]:
         """Of each job, every configuration on the idle nodes with its speed, as the paper says."""
