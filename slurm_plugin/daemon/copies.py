@@ -28,7 +28,7 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
 from slurm_plugin.daemon.managed import LIMITS, ManagedJob
-from slurm_plugin.daemon.request import is_of_copies
+from slurm_plugin.daemon.request import mark_in
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
 """A job is what the first of these says that any of its elements is."""
@@ -78,7 +78,7 @@ def jobs_of_copies(
     others: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
-        if job.array and is_of_copies(job.mark):
+        if job.array and mark_in(job.mark).copies:
             elements[job.array, job.mark].append(job)
         else:
             others[job_id] = job
