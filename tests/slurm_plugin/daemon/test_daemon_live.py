@@ -29,11 +29,6 @@ from tests.slurm_plugin.jobs import Submitter, Told, await_job, deadline, runnin
 
 pytestmark = pytest.mark.slurm
 
-SACCT_COLUMNS = (
-    "JobID,JobIDRaw,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,"
-    "Suspended,TimelimitRaw,Restarts,NodeList,ReqTRES,AllocTRES,AdminComment,JobName"
-)
-
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), restart_cost_s=0.0, grace_s=5.0)
 
 
