@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hetsched_core.policy import Action, RunKey, Start, Stop, StopCause
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Action, Policy, RunKey, Start, Stop, StopCause
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
@@ -65,6 +66,22 @@ ELEMENTS: Mapping[ExecutionModel, Elements] = {
     ExecutionModel.COPIES: Elements(None, _by_node),
 }
 """The execution models that run live. Those without copies have one element of a job run."""
+
+
+def check_fit(policy: Policy) -> None:
+    """Refuse a policy that cannot schedule a live cluster.
+
+    Raises:
+        InputError: says why, and what to choose.
+    """
+    info = policy.info
+    if not info.live:
+        raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
+    if info.model not in ELEMENTS:
+        raise InputError(
+            f"policy {info.name!r} places {info.model.value}, and only gangs and copies run live; "
+            "choose another, see: hetsched policies"
+        )
 
 
 def jobs_of_copies(
