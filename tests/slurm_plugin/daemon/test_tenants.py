@@ -52,8 +52,9 @@ def test_a_job_goes_where_slurm_starts_it(
 
 def test_one_that_fits_nowhere_for_others_is_told_so_and_keeps_no_job_waiting() -> None:
     alone = replace(BOB, exclusive=OWN, submit_s=1.0)
-    site = Site(running(ANN, "n0"), alone, replace(ANN, id="3"), nodes=(node("n0", used=1),))
-    assert places(site.cycle()).keys() == {"3"}
+    others = (replace(ANN, id="3"), replace(ANN, id="4", user="eve"))
+    site = Site(running(ANN, "n0"), alone, *others, nodes=(node("n0", used=1),))
+    assert places(site.cycle()).keys() == {"3", "4"}
     said = "jobs of other users are on them, and they or it share no node"
     assert site.blocked("2") == Reason(ReasonCode.CLOSED, detail=said)
 
