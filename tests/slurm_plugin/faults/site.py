@@ -72,7 +72,7 @@ SLEEP = "(sleep {seconds}; echo 'done at {seconds} s')"
 ELEMENTS = 3
 """An array has so many."""
 
-_TELLS_S = 20.0
+_TELLS_S = 8.0
 """How often nodes tell a controller that was killed what runs on them."""
 
 
