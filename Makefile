@@ -54,9 +54,11 @@ lint: env
 test: lint
 	$(BIN)/python -m pytest -n auto -m "smoke or not (slurm or pyslurm)" $(PYTEST_ARGS)
 
-# Each worker has clusters of its own, and mostly waits for them.
+# Each worker has clusters of its own, and mostly waits for them. xdist's own order would hand out the
+# files of few tests last, which take longest. The smoke test is in `make test`.
 test-slurm: env
-	$(BIN)/python -m pytest -n 4 --dist loadfile --durations=5 -m "slurm or pyslurm" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=5 \
+		-m "(slurm or pyslurm) and not smoke" $(PYTEST_ARGS)
 
 test-all: test test-slurm test-torch
 

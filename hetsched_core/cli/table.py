@@ -30,9 +30,14 @@ def print_table(names: Iterable[str], rows: Iterable[Sequence[str | int | float]
 def _cell(name: str, value: str | int | float) -> str:
     if isinstance(value, float):
         if name.endswith("_s"):
-            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return moment(value)
         return f"{value:.6g}"
     return printable(str(value)) or "-"
+
+
+def moment(at_s: float) -> str:
+    """Return a time, seconds UTC, as it is told to users."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.forecast import HORIZON_S, RangeAccuracy, StartRange
@@ -19,39 +19,6 @@ FROZEN_S = 60.0
 """How long the database is left alone for somebody who copies it."""
 
 _MOST = 500
-
-
-class PastAnswers(Protocol):
-    """Answers for which what was published last does not do."""
-
-    def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
-        """Return when a job will start."""
-        ...
-
-    def history(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
-        """Return what happened to the jobs of an id."""
-        ...
-
-    def db(self, published: CycleView, peer: Peer) -> dict[str, Any]:
-        """Return where the database is and how much of it to copy."""
-        ...
-
-
-class Nothing:
-    """Where no database is at hand."""
-
-    def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:
-        """Refuse."""
-        raise InputError(_WITHOUT)
-
-    history = when
-
-    def db(self, published: CycleView, peer: Peer) -> dict[str, Any]:
-        """Refuse."""
-        raise InputError(_WITHOUT)
-
-
-_WITHOUT = "the daemon has no database, and remembers nothing"
 
 
 class StoreAnswers:
@@ -77,7 +44,7 @@ class StoreAnswers:
     def _store(self) -> Store:
         store = self._find()
         if store is None:
-            raise InputError(_WITHOUT)
+            raise InputError("the daemon has no database, and remembers nothing")
         return store
 
     def when(self, published: CycleView, job: str, peer: Peer) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from hetsched_core.policy import make_policy
 from hetsched_core.types import JobView, Plan, Snapshot
 from hetsched_core.values.records import to_json
 from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, answer, job_asked
+from slurm_plugin.api.forecasts import Forecasts
 from slurm_plugin.api.page import live_state
-from slurm_plugin.api.past import Nothing, PastAnswers
+from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.readings import Readings
 from slurm_plugin.api.turns import Turns
 from slurm_plugin.backend import SlurmJob
@@ -43,7 +44,7 @@ class Publisher:
         self,
         configuration: DaemonConfiguration,
         now: float,
-        past: PastAnswers | None = None,
+        past: StoreAnswers | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Begin with nothing published at `now`, seconds UTC.
@@ -51,7 +52,8 @@ class Publisher:
         Args:
             configuration: of the daemon.
             now: seconds UTC.
-            past: what answers questions about the past and the future; None for nothing.
+            past: what answers questions about the past and the future; None where there is no
+                database.
             clock: seconds UTC.
         """
         self._clock = clock
@@ -61,7 +63,7 @@ class Publisher:
         self.turns = Turns()
         self._page_lock = threading.Lock()
         self._page_of: tuple[CycleView, dict[str, Any]] | None = None
-        self._past = past or Nothing()
+        self._past = past or StoreAnswers(lambda: None, Forecasts(time.perf_counter))
         self.adopt(configuration)
 
     def adopt(self, configuration: DaemonConfiguration) -> None:

@@ -8,12 +8,13 @@ is placed.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hetsched_core.types.site import Limit
+from slurm_plugin.backend.errors import BackendError
+from slurm_plugin.backend.running import run_command
 
 if TYPE_CHECKING:
     from slurm_plugin.backend.state import SlurmJob
@@ -140,7 +141,7 @@ def read_limits() -> GpuLimits | None:
                 "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES,MaxJobs,GrpJobs",
             ),
         )
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (BackendError, OSError, ValueError):
         return None
 
 
@@ -179,8 +180,7 @@ def cpus_per_node(partitions: str) -> dict[str, int]:
 
 def jobs_are_private(configuration: str) -> bool:
     """Whether PrivateData in what `scontrol show config` prints keeps others' jobs from users."""
-    found = re.search(r"^PrivateData\s*=\s*(\S+)", configuration, re.MULTILINE)
-    return found is not None and bool({"jobs", "all"} & set(found[1].split(",")))
+    return bool({"jobs", "all"} & set(setting_of(configuration, "PrivateData").split(",")))
 
 
 def cluster_of(configuration: str) -> str:
@@ -212,16 +212,9 @@ def setting_of(configuration: str, name: str) -> str:
 
 
 def told_by(*command: str) -> str:
-    """Return what one of Slurm's commands prints.
+    """Return what one of Slurm's commands prints, which does not take long.
 
     Raises:
-        OSError, subprocess.SubprocessError: it cannot be run, fails, or takes too long.
+        BackendError, OSError: it cannot be run, fails, or takes too long.
     """
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=True,
-    ).stdout
+    return run_command(list(command), timeout_s=_TIMEOUT_S)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
 from hetsched_core.types.site import ROOT, Association, ShareTree
+from slurm_plugin.backend.errors import BackendError
 from slurm_plugin.backend.limits import setting_of, told_by
 
 
@@ -95,7 +95,7 @@ def read_shares(configuration: str) -> SlurmShares | None:
             parse_requeued(partitions, configuration),
             requeued,
         )
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (BackendError, OSError, ValueError):
         return None
 
 

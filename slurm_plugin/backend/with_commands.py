@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -48,6 +46,7 @@ from slurm_plugin.backend.gres import (
 )
 from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.running import require_commands, run_command
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
@@ -59,25 +58,6 @@ from slurm_plugin.backend.state import (
     SlurmReservation,
     SlurmState,
 )
-
-_TIMEOUT_S = 60.0
-
-_AWAY = (
-    "Unable to contact slurm controller",
-    "Unable to establish controller",
-    "Connection refused",
-    "Socket timed out",
-    "Zero Bytes were transmitted",
-    "Protocol authentication error",
-    "Invalid authentication credential",
-    "Munge encode failed",
-    "failure to communicate",
-    "Backup controller",
-    "Unexpected missing socket",
-    # scontrol's words for a job's change that no controller has answered.
-    "Unexpected message received",
-)
-"""What the commands say when nobody answers: their exit code does not tell."""
 
 # Slurm's words for a pending job may stand beside COMPLETING, which is what counts.
 _STATES = (
@@ -144,25 +124,7 @@ class CommandsBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        configuration = read_configuration()
-        times = dict(re.findall(r"^(\w+)\s*=\s*(\d+) sec", configuration, re.MULTILINE))
-        # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
-        partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
-        limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
-        longest_s = {name: parse_duration(text) for name, text in limits}
-        private = jobs_are_private(configuration)
-        cluster = cluster_of(configuration)
-        told = self._accounting.latest(configuration)
-        return SlurmSite(
-            float(times.get("KillWait", 0)),
-            longest_s,
-            told.limits,
-            private,
-            cluster,
-            told.shares,
-            cpus_per_node(partitions),
-            read_licenses(),
-        )
+        return site_by_command(self._accounting)
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -173,17 +135,28 @@ class CommandsBackend:
         change_by_command(change)
 
 
-def require_commands(*names: str) -> None:
-    """Look for commands of Slurm's.
+def site_by_command(accounting: AccountingReader) -> SlurmSite:
+    """Return what the site has set.
 
     Raises:
-        BackendError: one is not here.
+        AwayError: as `SlurmBackend.site`.
     """
-    for name in names:
-        if shutil.which(name) is None:
-            raise BackendError(
-                f"there is no command {name} in PATH; install Slurm's client commands"
-            )
+    configuration = read_configuration()
+    kill_wait = re.search(r"^KillWait\s*=\s*(\d+) sec", configuration, re.MULTILINE)
+    # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
+    partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
+    limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
+    told = accounting.latest(configuration)
+    return SlurmSite(
+        float(kill_wait[1]) if kill_wait else 0.0,
+        {name: parse_duration(text) for name, text in limits},
+        told.limits,
+        jobs_are_private(configuration),
+        cluster_of(configuration),
+        told.shares,
+        cpus_per_node(partitions),
+        read_licenses(),
+    )
 
 
 def read_configuration() -> str:
@@ -341,39 +314,6 @@ def _update(job: str, **values: str | int) -> None:
         run_command(["scontrol"], f"{' '.join(words)}\n")
     else:
         run_command(["scontrol", *words])
-
-
-def run_command(command: list[str], told: str = "") -> str:
-    """Run one of Slurm's commands and return what it printed.
-
-    Args:
-        command: its words.
-        told: what it reads from its standard input.
-
-    Raises:
-        AwayError, RefusedError: as `SlurmBackend.apply`.
-    """
-    try:
-        done = subprocess.run(
-            command,
-            input=told,
-            capture_output=True,
-            text=True,
-            # Names of jobs are whatever bytes their users gave.
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise AwayError(f"{command[0]} has not answered within {_TIMEOUT_S:g} s") from None
-    said = " ".join(done.stderr.split())
-    if any(words in said for words in _AWAY):
-        raise AwayError(f"{command[0]}: {said}")
-    if done.returncode:
-        words = f"{' '.join(command)} {told}".strip()
-        raise RefusedError(f"{words}: {said or done.stdout.strip()}")
-    return done.stdout
 
 
 def read_state(

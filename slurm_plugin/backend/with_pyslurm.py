@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -40,8 +39,8 @@ from slurm_plugin.backend.gres import (
     node_range,
     other_gres,
 )
-from slurm_plugin.backend.limits import cluster_of
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.running import require_commands, run_command
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
@@ -56,14 +55,11 @@ from slurm_plugin.backend.state import (
 from slurm_plugin.backend.with_commands import (
     change_by_command,
     last_number,
-    read_configuration,
     read_gpus_used,
-    read_licenses,
     read_over,
     read_reservations,
-    require_commands,
-    run_command,
     script_by_command,
+    site_by_command,
 )
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
@@ -208,31 +204,8 @@ class PyslurmBackend:
         return self._users[number]
 
     def site(self) -> SlurmSite:
-        """Return what the site has set."""
-        try:
-            configuration = self._pyslurm.slurmctld.Config.load()
-            partitions = self._pyslurm.Partitions.load()
-        except self._pyslurm.RPCError as error:
-            raise meaning(error, "reading the configuration") from None
-        longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
-        told = read_configuration()
-        # pyslurm's own listing of the limits lacks those of users, and those of accounts.
-        accounting = self._accounting.latest(told)
-        return SlurmSite(
-            float(configuration.kill_wait_time or 0),
-            longest_s,
-            accounting.limits,
-            not {"jobs", "all"}.isdisjoint(configuration.private_data),
-            # pyslurm does not tell where slurmctld is.
-            cluster_of(told),
-            accounting.shares,
-            {
-                name: most
-                for name, each in partitions.items()
-                if (most := _count_or_0(each.max_cpus_per_node))
-            },
-            read_licenses(),
-        )
+        """Return what the site has set: pyslurm tells less of it than the commands do."""
+        return site_by_command(self._accounting)
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -245,16 +218,13 @@ class PyslurmBackend:
 
     def apply(self, change: Change) -> None:
         """Make one change."""
-        if isinstance(change, Hold):
-            return self._hold(change)
         if (
-            isinstance(change, Drop | Leave | Depend | Requeue | RequeueEnded)
+            isinstance(change, Hold | Drop | Leave | Depend | Requeue | RequeueEnded)
             or not change.job.isdecimal()
+            or (isinstance(change, Enter) and not _simple(change))
         ):
             # pyslurm takes no job out of a reservation, queues again what has ended, too, and int()
             # would read 10_1, an element of an array, as another job.
-            return change_by_command(change)
-        if isinstance(change, Enter) and not _simple(change):
             return change_by_command(change)
         describe = self._pyslurm.JobSubmitDescription
         try:
@@ -285,18 +255,6 @@ class PyslurmBackend:
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
             raise RefusedError(f"{_named(change)}: {error}") from None
-
-    def _hold(self, hold: Hold) -> None:
-        reservation = self._pyslurm.Reservation
-        until = int(time.time()) + hold.seconds
-        try:
-            reservation(hold.name).modify(reservation(end_time=until, nodes=",".join(hold.nodes)))
-        except self._pyslurm.RPCError as error:
-            found = meaning(error, _named(hold))
-            if isinstance(found, AwayError):
-                raise found from None
-            # It is not there, and the command makes it; or the command is refused, too.
-            change_by_command(hold)
 
 
 def _named(change: Change) -> str:

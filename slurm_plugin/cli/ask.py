@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hetsched_core.cli.table import print_table, printable
+from hetsched_core.cli.table import moment, print_table, printable
 from slurm_plugin.api.client import DEFAULT_SOCKET, ask
 
 socket_option = click.option(
@@ -112,11 +111,6 @@ def short(text: str) -> str:
     """Cut what somebody has typed to what leaves room beside it; JSON has all of it."""
     text = printable(text)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def moment(at_s: float) -> str:
-    """Return a time, seconds UTC, as in tables."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _print_status(said: dict[str, Any]) -> None:

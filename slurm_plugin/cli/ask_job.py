@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from hetsched_core.cli.table import print_table, printable
-from slurm_plugin.cli.ask import json_option, moment, short, socket_option, span, tell
+from hetsched_core.cli.table import moment, print_table, printable
+from slurm_plugin.cli.ask import json_option, short, socket_option, span, tell
 
 
 @click.command()

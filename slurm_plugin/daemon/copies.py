@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hetsched_core.policy import Action, RunKey, Start, Stop, StopCause
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Action, Policy, RunKey, Start, Stop, StopCause
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
@@ -28,7 +29,7 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
 from slurm_plugin.daemon.managed import LIMITS, ManagedJob
-from slurm_plugin.daemon.request import is_of_copies
+from slurm_plugin.daemon.request import mark_in
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
 """A job is what the first of these says that any of its elements is."""
@@ -67,6 +68,22 @@ ELEMENTS: Mapping[ExecutionModel, Elements] = {
 """The execution models that run live. Those without copies have one element of a job run."""
 
 
+def check_fit(policy: Policy) -> None:
+    """Refuse a policy that cannot schedule a live cluster.
+
+    Raises:
+        InputError: says why, and what to choose.
+    """
+    info = policy.info
+    if not info.live:
+        raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
+    if info.model not in ELEMENTS:
+        raise InputError(
+            f"policy {info.name!r} places {info.model.value}, and only gangs and copies run live; "
+            "choose another, see: hetsched policies"
+        )
+
+
 def jobs_of_copies(
     jobs: Mapping[str, SlurmJob],
 ) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
@@ -78,7 +95,7 @@ def jobs_of_copies(
     others: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
-        if job.array and is_of_copies(job.mark):
+        if job.array and mark_in(job.mark).copies:
             elements[job.array, job.mark].append(job)
         else:
             others[job_id] = job

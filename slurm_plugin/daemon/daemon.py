@@ -44,14 +44,13 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes, warned_jobs
-from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
+from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims, check_fit
 from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
 from slurm_plugin.daemon.gangs import element_id
-from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
+from slurm_plugin.daemon.hold import hold_changes, letting_go, renewing, whole_hold
 from slurm_plugin.daemon.kept import could_use, kept_for, needs_of
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
-from slurm_plugin.daemon.renewing import renewing
 from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings, round_of
 from slurm_plugin.daemon.site import check_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
@@ -417,8 +416,9 @@ class Daemon:
         return self._record(snapshot, plan, took_s), _told(violations)
 
     def _renewing(self) -> AbstractContextManager[None]:
-        """Return what keeps the nodes held while a policy thinks."""
-        return renewing(self._backend, self._renewal(), self._settings.slack_s * _RENEW)
+        """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
+        wanted = None if self._mode is DaemonMode.SHADOW else self._wanted(self._clock())
+        return renewing(self._backend, wanted, self._settings.slack_s * _RENEW)
 
     def _holding(self, now: float) -> tuple[Change, ...]:
         """Return what keeps the managed nodes held: nothing in shadow mode."""
@@ -468,12 +468,6 @@ class Daemon:
         changes = tuple(self._cpu_jobs.changes(cycle))
         world.aside |= dict.fromkeys(self._cpu_jobs.beyond, BEYOND)
         return changes
-
-    def _renewal(self) -> Hold | None:
-        """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
-        if self._mode is DaemonMode.SHADOW:
-            return None
-        return self._wanted(self._clock())
 
     def _wanted(self, now: float) -> Hold | None:
         assert self._state is not None
@@ -595,19 +589,3 @@ def _has_all(cluster: Cluster | None, before: Cluster) -> bool:
 
 def _unrecorded(error: StoreError | None) -> str:
     return "" if error is None else f"decisions are not recorded: {error}"
-
-
-def check_fit(policy: Policy) -> None:
-    """Refuse a policy that cannot schedule a live cluster.
-
-    Raises:
-        InputError: says why, and what to choose.
-    """
-    info = policy.info
-    if not info.live:
-        raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
-    if info.model not in ELEMENTS:
-        raise InputError(
-            f"policy {info.name!r} places {info.model.value}, and only gangs and copies run live; "
-            "choose another, see: hetsched policies"
-        )

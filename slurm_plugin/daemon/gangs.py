@@ -27,7 +27,7 @@ from slurm_plugin.backend import (
     SlurmJob,
     Together,
 )
-from slurm_plugin.daemon.request import elements_of_mark
+from slurm_plugin.daemon.request import mark_in
 
 _ACTIVE = frozenset({JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED})
 
@@ -77,7 +77,7 @@ def jobs_of_gangs(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tu
     found: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
-        if job.array and elements_of_mark(job.mark) > 1:
+        if job.array and mark_in(job.mark).elements > 1:
             elements[job.array, job.mark].append(job)
         else:
             # An element of an array that is no gang is a job like any other.

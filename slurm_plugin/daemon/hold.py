@@ -8,10 +8,20 @@ Slurm then schedules as if it had never been there.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from hetsched_core.types import Window
-from slurm_plugin.backend import HOLDS, Drop, Hold, SlurmNode, SlurmReservation
+from slurm_plugin.backend import (
+    HOLDS,
+    BackendError,
+    Drop,
+    Hold,
+    SlurmBackend,
+    SlurmNode,
+    SlurmReservation,
+)
 from slurm_plugin.daemon.settings import DaemonSettings
 
 _OFF = 0.5
@@ -102,3 +112,32 @@ def letting_go(reservations: Iterable[SlurmReservation], now: float) -> Iterator
     for each in reservations:
         if each.name in HOLDS and each.end_s > now:
             yield Drop(each.name)
+
+
+@contextmanager
+def renewing(backend: SlurmBackend, hold: Hold | None, every_s: float) -> Iterator[None]:
+    """Renew a hold while a policy thinks in the block, each time that `every_s` is over.
+
+    The first plan after an installation compiles kernels, and a great problem takes a solver long:
+    a cycle may then last for longer than the hold. Nothing else may use `backend` meanwhile. None
+    is no hold to renew.
+    """
+    over = threading.Event()
+
+    def keep(hold: Hold) -> None:
+        while not over.wait(every_s):
+            try:
+                backend.apply(hold)
+            except BackendError:
+                continue  # the controller is away: again later
+
+    if hold is None:
+        yield
+        return
+    thread = threading.Thread(target=keep, args=(hold,), name="renewing the hold", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

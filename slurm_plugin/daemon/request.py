@@ -87,28 +87,12 @@ def read_mark(text: str) -> Mark:
     return mark
 
 
-def nonce_of(text: str) -> str:
-    """Return the nonce of an AdminComment; "" if it is no mark."""
+def mark_in(text: str) -> Mark:
+    """Return the mark that an AdminComment is; `NO_MARK` if it is none, or a wrong one."""
     try:
-        return read_mark(text).nonce
+        return read_mark(text)
     except InputError:
-        return ""
-
-
-def elements_of_mark(text: str) -> int:
-    """Return of how many elements of an array a marked job is made; 1 if it is no such job."""
-    try:
-        return read_mark(text).elements
-    except InputError:
-        return 1
-
-
-def is_of_copies(text: str) -> bool:
-    """Whether an AdminComment is that of a job of copies."""
-    try:
-        return read_mark(text).copies
-    except InputError:
-        return False
+        return NO_MARK
 
 
 def _text(said: dict[str, Any], name: str) -> str:

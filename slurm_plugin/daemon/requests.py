@@ -21,7 +21,7 @@ from slurm_plugin.daemon.request import (
     Own,
     Request,
     is_mark,
-    nonce_of,
+    mark_in,
     own_of,
     read_mark,
     request_of,
@@ -238,7 +238,7 @@ def _read(document: str) -> _Known | None:
 def _is_same(known: _Known, seen: SlurmJob) -> bool:
     """Whether it is the job that had this id before: Slurm hands ids out again after a crash."""
     if is_mark(seen.mark) and known.mark.nonce:
-        return nonce_of(seen.mark) == known.mark.nonce
+        return mark_in(seen.mark).nonce == known.mark.nonce
     submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
     # To be queued again changes both. A controller that was killed has a job back as it had saved
     # it last, perhaps before it was queued again. What takes its id is submitted later.

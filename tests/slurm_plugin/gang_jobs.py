@@ -6,14 +6,10 @@ ended, and which GPUs it had on each node) and Slurm's records.
 
 from __future__ import annotations
 
-import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from ClusterShell.NodeSet import NodeSet
 
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.faults.site import Seen, runs_in
@@ -120,20 +116,6 @@ class Gangs:
 
     def queue(self) -> str:
         return self.cluster.command("squeue", "--noheader", "--array", "--format=%i %T %r %N")
-
-    def accounted(self, job: str) -> dict[str, list[tuple[tuple[str, ...], int]]]:
-        """Return the nodes and GPUs of each run of each element, as Slurm has accounted them."""
-        rows = self.cluster.command(
-            *("sacct", "-D", "-X", "-n", "-P", f"--jobs={job}"),
-            "--format=JobID,NodeList,AllocTRES",
-        )
-        found: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
-        for row in rows.splitlines():
-            element, nodes, tres = row.split("|")
-            gpus = re.search(r"gres/gpu=(\d+)", tres)
-            if gpus:
-                found[element.partition("_")[2]].append((tuple(NodeSet(nodes)), int(gpus[1])))
-        return found
 
 
 def await_that(true: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:

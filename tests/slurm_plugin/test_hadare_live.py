@@ -19,11 +19,11 @@ from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.copies import Copies, states
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import await_that
 from tests.slurm_plugin.jobs import Submitter, await_hold, is_back
-from tests.slurm_plugin.test_copies_live import Copies, states
 
 pytestmark = pytest.mark.slurm
 
@@ -187,7 +187,7 @@ def test_killed_at_any_moment_and_then_gone_for_good_the_daemon_leaves_nothing_b
             daemon.kill()
             daemon.wait()
 
-    for copies_at_once in (2, 1, 1):
+    for copies_at_once in (2, 1):
         life(rng.uniform(0.8, 2.0), copies_at_once)
     wait_until(lambda: not testbed.command("squeue", "-h"), "all to end", 240)
     testbed.await_idle()

@@ -161,25 +161,6 @@ def test_one_asker_too_many_is_turned_away_and_some_who_say_nothing_keep_nobody_
             channel.close()
 
 
-@pytest.mark.usefixtures("server")
-def test_many_ask_at_once_and_all_hear_something(path: Path) -> None:
-    heard: list[str] = []
-
-    def one(number: int) -> None:
-        try:
-            heard.append(ask(path, "why", job=str(number))["request"]["job"])
-        except HetschedError as error:
-            heard.append(str(error))
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(heard) == 100
-    assert all(said.isdigit() or "ask again" in said for said in heard)
-
-
 def test_a_socket_that_a_killed_daemon_left_is_taken_over_and_a_live_one_is_not(
     path: Path,
 ) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.site import level_fairshare
+from hetsched_core.site import fair_tree, level_fairshare
 from slurm_plugin.backend.shares import (
     SlurmShares,
     parse_qos,
@@ -44,6 +45,17 @@ def test_accounts_are_in_those_that_they_are_indented_under() -> None:
     assert tree.path(("lab", "eve")) == (("chem", ""), ("lab", ""), ("lab", "eve"))
     level = level_fairshare(tree, used)
     assert level["chem", ""] == pytest.approx(3 / 5 / (3539 / 14279))
+
+
+def test_fifty_users_in_eight_accounts_have_slurm_s_own_factors() -> None:
+    # What sshare said after 44 jobs of as many of them, its own FairShare last.
+    lines = Path(__file__).with_name("sshare.txt").read_text().splitlines()
+    tree, used = parse_shares("\n".join(line.rpartition("|")[0] for line in lines))
+    rows = (line.strip().split("|") for line in lines)
+    theirs = {(account, user): float(factor) for account, user, _, _, factor in rows if user}
+    ours = fair_tree(tree, used)
+    assert ours == pytest.approx(theirs, abs=1e-6)
+    assert len(set(theirs.values())) >= 44
 
 
 @given(st.text(alphabet=" |root\nab12-.", max_size=60))

@@ -7,9 +7,8 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from operator import attrgetter
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,15 @@ from ClusterShell.NodeSet import NodeSet
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import RequirementSet
-from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backend
+from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.daemon import CycleReport, Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING
+from tests.slurm_plugin.accounts import Accounted, accounted, accounted_runs, most_at_once
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Site, node
 from tests.slurm_plugin.jobs import Submitter, Told, await_job, deadline, running
 
 pytestmark = pytest.mark.slurm
-
-SACCT_COLUMNS = (
-    "JobID,JobIDRaw,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,"
-    "Suspended,TimelimitRaw,Restarts,NodeList,ReqTRES,AllocTRES,AdminComment,JobName"
-)
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), restart_cost_s=0.0, grace_s=5.0)
 
@@ -45,6 +39,8 @@ def daemon_of(
     settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
     """A daemon on the wall clock, which holds the nodes from now on unless it only looks on."""
+    if isinstance(policy, str):
+        compile_kernels(policy)
     daemon = Daemon(
         backend,
         make_policy(policy) if isinstance(policy, str) else policy,
@@ -57,6 +53,16 @@ def daemon_of(
     )
     daemon.cycle()
     return daemon
+
+
+@cache
+def compile_kernels(policy: str) -> None:
+    """Plan once for made-up jobs: kernels are compiled when they are used first, and jobs wait."""
+    marks = [WAITING.mark.replace("1,2", counts).replace("a1", counts) for counts in ("1-4", "1-8")]
+    jobs = [replace(WAITING, id=str(at), mark=mark) for at, mark in enumerate(marks)]
+    kinds = enumerate(("a100", "v100", "t4"))
+    nodes = tuple(replace(node(f"n{at}"), gpus=((kind, 4),)) for at, kind in kinds)
+    Site(*jobs, nodes=nodes, policy=policy).cycle()
 
 
 def drive(
@@ -83,73 +89,6 @@ def ended(backend: SlurmBackend, jobs: list[str]) -> Callable[[], bool]:
 def started(submitter: Submitter, jobs: list[str]) -> Callable[[], bool]:
     """Whether all of these jobs have begun to work."""
     return lambda: all(submitter.told(job) for job in jobs)
-
-
-@dataclass(frozen=True, slots=True)
-class Accounted:
-    """A run of a job in Slurm's own records; `job` is its id as squeue writes it."""
-
-    state: str
-    nodes: frozenset[str]
-    gpus: int
-    start: str
-    end: str
-    restarts: int
-    job: str = ""
-    partition: str = ""
-    cpus: int = 0
-    memory_mb: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """How long it ran."""
-        return (
-            datetime.fromisoformat(self.end) - datetime.fromisoformat(self.start)
-        ).total_seconds()
-
-
-def accounted(testbed: Testbed, jobs: list[str]) -> dict[str, Accounted]:
-    """What sacct says of the last run of jobs, once it knows of the end of all of them."""
-    return {job: rows[-1] for job, rows in accounted_runs(testbed, jobs).items()}
-
-
-def accounted_runs(testbed: Testbed, jobs: list[str]) -> dict[str, list[Accounted]]:
-    """What sacct says of all runs of jobs, once it knows of the end of all of them."""
-    latest = deadline(20)
-    while True:
-        text = testbed.command(
-            *("sacct", "-X", "-D", "-n", "-P", f"--jobs={','.join(jobs)}"),
-            "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts",
-        )
-        found: dict[str, list[Accounted]] = {}
-        for line in text.splitlines():
-            job, state, nodes, tres, start, end, restarts = line.split("|")
-            names = frozenset(NodeSet(nodes) if "None" not in nodes else ())
-            counts = dict(part.split("=") for part in tres.split(",") if part)
-            gpus = int(counts.get("gres/gpu", 0))
-            row = Accounted(state, names, gpus, start, end, int(restarts or 0))
-            found.setdefault(job, []).append(row)
-        known = len(found) == len(jobs)
-        if known and all(row.end != "Unknown" for rows in found.values() for row in rows):
-            return {job: sorted(rows, key=lambda row: row.restarts) for job, rows in found.items()}
-        assert time.monotonic() < latest, f"sacct lacks jobs: {text}"
-        time.sleep(0.3)
-
-
-def most_at_once(
-    rows: list[Accounted], held_by: Callable[[Accounted], int] = attrgetter("gpus")
-) -> int:
-    """The greatest number of GPUs, or of something else, that rows hold at the same time."""
-    events = sorted(
-        event
-        for row in rows
-        for event in ((row.start, 1, held_by(row)), (row.end, 0, -held_by(row)))
-    )
-    held = most = 0
-    for _, _, change in events:
-        held += change
-        most = max(most, held)
-    return most
 
 
 def check_decisions(
@@ -181,7 +120,7 @@ def check_runs(
     """
     rows = accounted_runs(testbed, list(asked))
     documents = [json.loads(text) for text in decisions]
-    shares: dict[str, list[Accounted]] = {node.name: [] for node in testbed.layout.nodes}
+    shares: dict[str, list[Accounted]] = {fake.name: [] for fake in testbed.layout.nodes}
     moves = unheard = 0
     for job, text in asked.items():
         told = submitter.told(job)
@@ -202,8 +141,8 @@ def check_runs(
                 shares[name].append(replace(row, gpus=each))
         check_decisions(documents, job, pieces)
         moves += sum(before != after for before, after in itertools.pairwise(pieces))
-    for node in testbed.layout.nodes:
-        assert most_at_once(shares[node.name]) <= node.gpus
+    for fake in testbed.layout.nodes:
+        assert most_at_once(shares[fake.name]) <= fake.gpus
     assert 3 * unheard < sum(map(len, rows.values()))
     return moves
 
@@ -224,24 +163,17 @@ def check_steps(told: Sequence[Told], rows: Sequence[Accounted]) -> None:
         assert after.steps_done > before.steps_done or not went_on, done
 
 
-def compile_kernels(backend: SlurmBackend, policy: str) -> None:
-    """Plan once for made-up jobs: kernels are compiled when they are used first, and jobs wait."""
-    marks = [WAITING.mark.replace("1,2", counts).replace("a1", counts) for counts in ("1-4", "1-8")]
-    jobs = {str(at): replace(WAITING, id=str(at), mark=mark) for at, mark in enumerate(marks)}
-    daemon_of(FakeBackend(SlurmState(backend.read().nodes, jobs)), policy)
-
-
 SETS = ("1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3")
 
 
-def test_sixty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
+def test_thirty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, store=store)
         asked = {
             submitter.submit(f"--gpu-set={text} --can-checkpoint", seconds=1): text
-            for text in random.Random(7).choices(SETS, k=60)
+            for text in random.Random(7).choices(SETS, k=30)
         }
         drive(daemon, ended(backend, list(asked)), timeout_s=120)
         decisions = [decision.document for _, decision in store.decisions()]
@@ -263,16 +195,11 @@ def first_placed(documents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("policy", "long", "short"), [("las", 10, 8), ("hops", 10, 16)])
 def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
     backend: SlurmBackend,
     submitter: Submitter,
     testbed: Testbed,
-    policy: str,
-    long: int,
-    short: int,
 ) -> None:
-    compile_kernels(backend, policy)
     settings = replace(SETTINGS, round_s=3.0)
     rng = random.Random(3)
 
@@ -285,39 +212,13 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
         }
 
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        daemon = daemon_of(backend, policy, store=store, settings=settings)
-        asked = submit(long, ("4,8", "2-8"), 12)
+        daemon = daemon_of(backend, "las", store=store, settings=settings)
+        asked = submit(10, ("4,8", "2-8"), 12)
         drive(daemon, started(submitter, list(asked)[:4]), timeout_s=30)
-        asked |= submit(short, SETS, 0.3)
+        asked |= submit(8, SETS, 0.3)
         drive(daemon, ended(backend, list(asked)), timeout_s=150)
         decisions = [decision.document for _, decision in store.decisions()]
     assert check_runs(testbed, submitter, asked, decisions) >= 5
-
-
-def test_under_hlas_short_jobs_of_unknown_length_overtake_long_ones_in_slots_of_their_own(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    """Eight run at a time; twelve that are long come first."""
-    compile_kernels(backend, "hlas-slots")
-    policy = make_policy("hlas-slots", {"first_threshold_s": "1", "threshold_factor": "2"})
-
-    def submit(count: int, seconds: float) -> list[str]:
-        four = "--gpu-set=4 --can-checkpoint"
-        return [submitter.submit(four, seconds=seconds) for _ in range(count)]
-
-    with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        daemon = daemon_of(backend, policy, store=store, settings=replace(SETTINGS, round_s=3.0))
-        long = submit(12, 6.0)
-        drive(daemon, started(submitter, long[:8]), timeout_s=60)
-        short = submit(8, 0.3)
-        drive(daemon, ended(backend, [*long, *short]), timeout_s=240)
-        decisions = [decision.document for _, decision in store.decisions()]
-    check_runs(testbed, submitter, dict.fromkeys((*long, *short), "4"), decisions)
-    rows = accounted_runs(testbed, [*long, *short])
-    assert sum(len(runs) - 1 for runs in rows.values()) >= 8
-    before = [rows[a][-1].end < rows[b][-1].end for a in short for b in long]
-    # In the order of submission a short job would be before no more than the last four.
-    assert sum(before) > 0.7 * len(before)
 
 
 def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_are_taken(

@@ -171,6 +171,19 @@ def test_a_job_that_a_limit_on_several_jobs_keeps_back_is_tried_again_after_a_wh
     assert isinstance(site.until_called(15)[1][0], Enter)
 
 
+@pytest.mark.parametrize(
+    ("said", "tried"), [("QOSMaxJobsPerUserLimit", False), ("QOSMaxGRESPerUser", True)]
+)
+def test_beside_one_that_a_limit_keeps_back_a_smaller_one_is_tried_if_that_is_on_gpus(
+    said: str, tried: bool
+) -> None:
+    large, small = replace(RIGID, id="1", gpus=2), replace(RIGID, id="2", submit_s=950.0)
+    site = Site(large)
+    site.cycle()
+    site.see(replace(placed(large, "n0"), reason=said), seconds=1)
+    assert ("2" in places(site.see(large, small, seconds=5))) is tried
+
+
 def test_jobs_under_a_limit_of_several_together_leave_the_gpus_to_others() -> None:
     """Three hundred jobs of a user that Slurm lets have one, and behind them one of another."""
     mine = [replace(RIGID, id=str(number), user="a", account="x") for number in range(10, 310)]

@@ -6,8 +6,7 @@ import pytest
 
 from slurm_plugin.backend import Resources, SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, Site, node
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as live_daemon
 from tests.slurm_plugin.daemon.test_daemon_live import drive
 from tests.slurm_plugin.jobs import Submitter
@@ -17,22 +16,19 @@ NODES = (node("n0", used=2), node("n1", used=2))
 
 def test_what_was_known_of_the_nodes_of_a_job_is_kept() -> None:
     one = replace(RIGID, gpus=4, resources=Resources((1, 1), 1, "gres/gpu:4", "", "", ""))
-    backend = FakeBackend(state(one, nodes=NODES))
-    daemon = daemon_of(backend, Clock())
+    site = Site(one, nodes=NODES)
     for nodes in ((1, 1), (1, 0)):
         shown = replace(one, resources=replace(one.resources, nodes=nodes))
-        backend.state = state(shown, nodes=NODES)
-        daemon.cycle()
-        assert daemon.world.jobs[one.id].job.max_nodes == 1
-    assert backend.calls == []
+        assert site.see(shown) == []
+        assert site.world.jobs[one.id].job.max_nodes == 1
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(4, 1), (8, 2)])
 def test_gpus_on_each_node_say_on_how_many_nodes_a_job_runs(gpus: int, nodes: int) -> None:
     asks = Resources((1, 0), nodes, "", "gres/gpu:4", "", "")
-    daemon = daemon_of(FakeBackend(state(replace(RIGID, gpus=gpus, resources=asks))), Clock())
-    daemon.cycle()
-    job = daemon.world.jobs[RIGID.id].job
+    site = Site(replace(RIGID, gpus=gpus, resources=asks))
+    site.cycle()
+    job = site.world.jobs[RIGID.id].job
     assert (job.min_nodes, job.max_nodes) == (nodes, nodes)
 
 

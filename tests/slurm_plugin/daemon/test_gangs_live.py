@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from dataclasses import replace
@@ -13,8 +14,8 @@ from hetsched_core.types import Configuration, Shape, shape_of
 from slurm_plugin.backend import HOLDS, Change, Enter, JobState, Leave, Resources, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.accounts import recorded
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
-from tests.slurm_plugin.faults.gang_kills import run_gangs_with_kills
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
 from tests.slurm_plugin.jobs import Submitter
 
@@ -65,13 +66,15 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
     moved = 0
     shapes = {shape_of(planned, cluster) for planned in watched.planned.values()}
     for job in jobs:
-        accounted = gangs.accounted(job)
+        rows = itertools.chain(*recorded(gangs.cluster, f"--jobs={job}").values())
+        accounted = {(row.job, row.nodes, row.gpus) for row in rows}
         moved += len(gangs.seen(job).get(0, ())) > 1
         for element, runs in gangs.seen(job).items():
             # One that was stopped at once may not have asked yet what it holds.
             for run in (run for run in runs if run.pieces):
-                nodes = tuple(node for node, _ in run.pieces)
-                assert (nodes, sum(gpus for _, gpus in run.pieces)) in accounted[str(element)]
+                nodes = frozenset(node for node, _ in run.pieces)
+                held = sum(gpus for _, gpus in run.pieces)
+                assert (f"{job}_{element}", nodes, held) in accounted
         for number, pieces in gangs.shapes(job).items():
             if (job, number) in watched.planned and job not in cancelled:
                 assert pieces == dict(watched.planned[job, number])
@@ -147,29 +150,21 @@ def test_an_element_that_does_not_start_in_time_takes_the_others_back(
     assert "a part of it has not started" in str(daemon.world.jobs[job].blocked)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["never seen", "half placed"])
 def test_without_a_daemon_the_leader_runs_alone_and_the_others_end_at_once(
-    backend: SlurmBackend, gangs: Gangs, known: bool
+    backend: SlurmBackend, gangs: Gangs
 ) -> None:
-    if known:
-        # A daemon has placed one of them; then it was killed, and the hold has ended.
-        daemon_of(backend, settings=SETTINGS)
-        job = gangs.submit("4,5,7", seconds=3)
-        own = Leave(f"{job}_1")
-        one = Resources(per_job="", per_node="gres/gpu:v100:1")
-        backend.apply(Enter(own.job, HOLDS[0], ("n1",), own, one, dependency=f"after:{job}_0"))
-        gangs.cluster.command("scontrol", "update", f"ReservationName={HOLDS[0]}", "EndTime=now+1")
-    else:
-        job = gangs.submit("4,5,7", seconds=3)
+    # A daemon has placed one of them; then it was killed, and the hold has ended.
+    daemon_of(backend, settings=SETTINGS)
+    job = gangs.submit("4,5,7", seconds=3)
+    own = Leave(f"{job}_1")
+    one = Resources(per_job="", per_node="gres/gpu:v100:1")
+    backend.apply(Enter(own.job, HOLDS[0], ("n1",), own, one, dependency=f"after:{job}_0"))
+    gangs.cluster.command("scontrol", "update", f"ReservationName={HOLDS[0]}", "EndTime=now+1")
     await_that(lambda: gangs.done(job), 60, gangs.queue)
     await_that(lambda: not gangs.queue(), 60, gangs.queue)
     assert list(gangs.shapes(job)) == [0]
     assert [sum(pieces.values()) for pieces in gangs.shapes(job).values()] == [4]
     assert set(gangs.seen(job)) == {0}
-
-
-def test_kills_of_the_daemon_leave_no_half_gang(gangs: Gangs) -> None:
-    assert run_gangs_with_kills(gangs, 4, 2, random.Random(7)) == []
 
 
 def test_hetsched_run_ranks_the_workers_of_all_elements(

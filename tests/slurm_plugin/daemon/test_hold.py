@@ -24,8 +24,7 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.daemon import DaemonMode
-from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold, windows_of
-from slurm_plugin.daemon.renewing import renewing
+from slurm_plugin.daemon.hold import hold_changes, letting_go, renewing, whole_hold, windows_of
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,

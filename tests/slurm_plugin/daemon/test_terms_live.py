@@ -8,13 +8,11 @@ from slurm_plugin.backend import HOLDS, Enter, JobState, Leave, SlurmBackend
 from slurm_plugin.daemon.request import NO_MARK, own_of, read_mark, request_of
 from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.accounts import accounted, most_at_once
 from tests.slurm_plugin.daemon.test_daemon_live import (
-    SETTINGS,
-    accounted,
     daemon_of,
     drive,
     ended,
-    most_at_once,
 )
 from tests.slurm_plugin.jobs import Submitter, await_job, is_in, running
 from tests.slurm_plugin.submit.asking import sbatch
@@ -45,7 +43,8 @@ def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     changes = [change for report in reports for change in report.changes]
     # Every placement started: none was refused, taken back, or made twice.
     assert all(report.outcome and not report.outcome.refused for report in reports)
-    assert not any(isinstance(change, Leave) for change in changes)
+    left = [change for change in changes if isinstance(change, Leave)]
+    assert left == []
     placed = [change.job for change in changes if isinstance(change, Enter)]
     assert sorted(placed, key=int) == [*jobs, small]
     rows = accounted(testbed, jobs)
@@ -160,34 +159,3 @@ def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and
         (job, node) for job in jobs for node in ("n1", "n4")
     )
     assert all("," not in gpus for _, _, gpus in lines)
-
-
-def test_a_move_lets_the_job_save_its_state_on_its_own_signal_first(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    script = submitter.folder / "signal.sh"
-    out = submitter.folder / "signal.out"
-    script.write_text(
-        "#!/bin/bash\n#HETSCHED --gpu-set=4,8\n#SBATCH --signal=B:USR1@3 --open-mode=append\n"
-        "trap 'echo saved' USR1; trap 'echo stopped; exit 0' TERM\n"
-        "echo begun $SLURM_RESTART_COUNT\nfor i in $(seq 600); do sleep 0.1; done\n"
-    )
-
-    def submit(count: int) -> list[str]:
-        words = ("sbatch", "--parsable", f"--output={out}.%j", script)
-        return [testbed.command(*words).strip() for _ in range(count)]
-
-    def told(job: str) -> list[str]:
-        path = out.with_name(f"{out.name}.{job}")
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in lines if line.startswith(("begun", "saved", "stopped"))]
-
-    daemon = daemon_of(backend, "las", settings=replace(SETTINGS, round_s=2.0))
-    jobs = submit(8)
-    drive(daemon, lambda: all(told(job) for job in jobs), timeout_s=30)
-    # These have had less, and go before.
-    submit(4)
-    drive(daemon, lambda: any("begun 1" in told(job) for job in jobs), timeout_s=60)
-    moved = [told(job) for job in jobs if "begun 1" in told(job)]
-    for lines in moved:
-        assert lines[: lines.index("begun 1")] == ["begun", "saved", "stopped"]

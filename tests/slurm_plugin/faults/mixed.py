@@ -33,8 +33,8 @@ from slurm_plugin.testbed import (
     usual_site,
 )
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.accounts import Accounted
 from tests.slurm_plugin.clusters import up
-from tests.slurm_plugin.daemon.test_daemon_live import Accounted
 from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
 

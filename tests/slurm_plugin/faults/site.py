@@ -31,7 +31,7 @@ from slurm_plugin.testbed import (
     TestbedError,
     fake_nodes,
 )
-from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
+from tests.slurm_plugin.accounts import UNTOLD, Accounted, most_at_once, recorded
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.jobs import await_hold, deadline
 
@@ -72,7 +72,7 @@ SLEEP = "(sleep {seconds}; echo 'done at {seconds} s')"
 ELEMENTS = 3
 """An array has so many."""
 
-_TELLS_S = 20.0
+_TELLS_S = 8.0
 """How often nodes tell a controller that was killed what runs on them."""
 
 
@@ -433,15 +433,12 @@ class Site:
         began = stamp(self.since)
         latest = deadline(60)
         while True:
-            text = self.cluster.command(
-                *("sacct", "-X", "-D", "-n", "-P", "--starttime=now-1days", "--noconvert"),
-                "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts,JobID,Partition",
+            every = recorded(self.cluster, "--starttime=now-1days")
+            ours = (
+                (job, [row for row in rows if row.start[:1].isdigit() and row.start >= began])
+                for job, rows in every.items()
             )
-            found: dict[str, list[Accounted]] = defaultdict(list)
-            for line in text.splitlines():
-                row = _row(line)
-                if row.start[:1].isdigit() and row.start >= began:
-                    found[line.partition("|")[0]].append(row)
+            found = {job: rows for job, rows in ours if rows}
             lacking = itertools.chain(untold(found), against_records(seen, found))
             if not any(lacking) or time.monotonic() > latest:
                 return found
@@ -488,9 +485,6 @@ def miscounted(seen: Mapping[str, Sequence[Seen]]) -> Iterator[str]:
                 yield f"job {before.job}: run {after.number} after run {before.number}"
 
 
-UNTOLD = "Unknown"
-"""What Slurm's records call an end that they have not heard of."""
-
 FREED_S = 1.5
 """For so long a run may go on telling on its first node what has ended on its others."""
 
@@ -513,16 +507,6 @@ def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
 def stamp(at_s: float) -> str:
     """Return a time, seconds UTC, as Slurm's records write it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
-
-
-def _row(line: str) -> Accounted:
-    _, state, nodes, tres, start, end, restarts, job, partition = line.split("|")
-    names = frozenset(NodeSet(nodes)) if "None" not in nodes else frozenset()
-    counts = dict(part.split("=") for part in tres.split(",") if part)
-    return Accounted(
-        *(state, names, int(counts.get("gres/gpu", 0)), start, end, int(restarts or 0)),
-        *(job, partition, int(counts.get("cpu", 0)), int(counts.get("mem", "0").rstrip("M"))),
-    )
 
 
 def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:

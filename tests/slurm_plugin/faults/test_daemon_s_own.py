@@ -17,7 +17,7 @@ import pytest
 from hetsched_core.errors import HetschedError
 from hetsched_core.store import Store
 from slurm_plugin.api.client import ask
-from tests.slurm_plugin.daemon.test_daemon_live import accounted_runs
+from tests.slurm_plugin.accounts import accounted_runs
 from tests.slurm_plugin.faults.site import Seen, Site
 from tests.slurm_plugin.jobs import await_hold
 
@@ -42,7 +42,7 @@ def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
     path = disk / "daemon.duckdb"
     path.write_bytes(os.urandom(100_000))
     site.options = (*site.options, f"--database={path}")
-    site.begin(70)
+    site.begin(40)
     assert "event=database" in site.log
     assert "set aside as daemon.duckdb.damaged-1" in site.log
     said = len(site.log)
@@ -95,7 +95,7 @@ def clock(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -> None:
-    site.begin(60)
+    site.begin(40)
     for seconds in (-30, -3600, 3600, 0):
         said = len(site.log)
         with clock.open("r+b", buffering=0) as file:
@@ -176,14 +176,14 @@ def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_end
     site.options = (*site.options, "--slack-s=600")
     # So many of such a length that some wait all the while.
     site.samples = (600.0, 900.0)
-    site.begin(80)
+    site.begin(60)
     site.stop_daemon()
     stopped_s, left = time.time(), waiting(site)
     begun = await_first(site, left, stopped_s)
     site.options = (*site.options, "--slack-s=20")
     site.start_daemon()
     await_hold(site.cluster)
-    for _ in range(30):
+    for _ in range(15):
         site.submit()
     said = len(site.log)
     site.await_log("event=place", after=said)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.testbed import FakeNode, Installation, Partition
-from tests.slurm_plugin.daemon.test_daemon_live import Accounted
+from tests.slurm_plugin.accounts import Accounted
 from tests.slurm_plugin.faults.mixed import WISHES, misplaced, run_policy
 
 PARTITIONS = (Partition("gpu"), Partition("short", "n[0-1]"))

@@ -4,9 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from slurm_plugin.testbed import FakeNode
-from tests.slurm_plugin.daemon.test_daemon_live import Accounted
+from tests.slurm_plugin.accounts import UNTOLD, Accounted
 from tests.slurm_plugin.faults.site import (
-    UNTOLD,
     Seen,
     against_records,
     miscounted,

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
 def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
-    site.begin(50)
+    site.begin(30)
     older = set(site.submitted)
     site.await_saved(time.time())
     late = [site.submit(SETS) for _ in range(6)]
@@ -77,8 +77,8 @@ def _back(cluster: Testbed, node: str) -> None:
         assert "State=DOWN" not in cluster.command("scontrol", "show", "node", node)
 
 
-def test_a_node_goes_down_and_comes_back_and_munge_stops_for_ten_seconds(site: Site) -> None:
-    site.begin(70)
+def test_a_node_goes_down_and_comes_back_and_munge_stops_for_a_while(site: Site) -> None:
+    site.begin(40)
     busy = site.cluster.command("squeue", "-h", "--states=R", "--format=%N").split()
     node = next(name for name in busy if name in {n.name for n in site.cluster.layout.nodes})
     site.cluster.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
@@ -89,7 +89,6 @@ def test_a_node_goes_down_and_comes_back_and_munge_stops_for_ten_seconds(site: S
     site.cluster.stop_munge()
     try:
         site.await_log("event=away")
-        time.sleep(10)
     finally:
         site.cluster.start_munge()
     site.await_log("event=back")
