@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from slurm_plugin.backend import (
@@ -30,6 +31,55 @@ NAME = "hetsched"
 NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
 OPERATOR, USER = "lp", "games"
 PATIENCE_S = 60.0
+
+SAVING = """\
+SuspendProgram={base}/off.sh
+ResumeProgram={base}/on.sh
+SuspendTime=36000
+SuspendTimeout=5
+ResumeTimeout=60
+"""
+POWER_UP = """\
+#!/bin/bash
+for node in $({scontrol} show hostnames $1); do {slurmd} -b -N $node; done
+"""
+POWER_DOWN = """\
+#!/bin/bash
+for node in $({scontrol} show hostnames $1); do kill $(cat {run}/slurmd-$node.pid); done
+"""
+
+
+@contextmanager
+def power_saved(testbed: Testbed) -> Iterator[None]:
+    """Let Slurm turn nodes of a testbed off and on for a while."""
+    layout, conf = testbed.layout, testbed.layout.slurm_conf
+    slurmd, slurmstepd = map(testbed.installed.program, ("slurmd", "slurmstepd"))
+    words = {
+        "scontrol": testbed.installed.program("scontrol"),
+        "slurmd": f"{slurmd} -f {conf} -d {slurmstepd}",
+        "run": layout.runtime,
+    }
+    environment = "".join(
+        f"export {name}='{value}'\n" for name, value in testbed.environment().items()
+    )
+    for name, script in (("on.sh", POWER_UP), ("off.sh", POWER_DOWN)):
+        first, rest = script.format(**words).split("\n", 1)
+        (layout.base / name).write_text(f"{first}\n{environment}{rest}")
+        (layout.base / name).chmod(0o755)
+    text = conf.read_text()
+    _restart(testbed, f"{text}{SAVING.format(base=layout.base)}")
+    try:
+        yield
+    finally:
+        _restart(testbed, text)
+
+
+def _restart(testbed: Testbed, text: str) -> None:
+    testbed.stop_controller()
+    testbed.layout.slurm_conf.write_text(text)
+    testbed.start_controller()
+    testbed.command("scontrol", "reconfigure")
+    testbed.await_idle()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """Holding nodes by one reservation and placing jobs into it, on a real Slurm."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Drop,
     Enter,
@@ -26,9 +28,10 @@ from tests.slurm_plugin.backend.holding import (
     USER,
     As,
     Site,
+    power_saved,
     waits,
 )
-from tests.slurm_plugin.jobs import pending
+from tests.slurm_plugin.jobs import end_all, pending
 from tests.slurm_plugin.submit.asking import as_user
 
 both = pytest.mark.parametrize(
@@ -200,12 +203,16 @@ def test_all_that_is_said_of_jobs_is_read_alike_by_both_backends(site: Site) -> 
         assert nodes[fake.name].features == frozenset(fake.features)
 
 
-def test_a_hold_outlasts_the_death_of_slurm_s_controller(site: Site) -> None:
+def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller_was_killed(
+    site: Site,
+) -> None:
     # A slurmctld that is killed before it has saved all that it has does not start again.
     site.testbed.stop_controller()
     site.testbed.start_controller()
+    array = site.submit("--array=0-199", "--gpus=4")
+    site.await_waiting(array)
     runs = site.run_on("n1", "--gpus=4")
-    site.hold()
+    site.hold(15)
     held_s = time.time()
     (before,) = site.operator.read().reservations
     saved = site.testbed.layout.base / "state/resv_state"
@@ -215,7 +222,27 @@ def test_a_hold_outlasts_the_death_of_slurm_s_controller(site: Site) -> None:
     site.testbed.start_controller()
     (after,) = site.operator.read().reservations
     assert (after.end_s, after.nodes, after.users) == (before.end_s, NODES, "-daemon")
-    assert site.await_running(runs).restarts == 0
+    # Slurm looks at all that wait every 30 s. Beside the one that was placed, which runs on, there
+    # is room for seven.
+    wait_until(lambda: len(running_of(site, array)) == 7, "all GPUs are taken", 60)
+    assert min(job.start_s or 0.0 for job in running_of(site, array).values()) >= after.end_s
+    assert site.jobs()[runs].restarts == 0
+
+
+@pytest.mark.parametrize(("into", "says"), [("closed", "ccess denied"), ("nowhere", "eservation")])
+def test_a_reservation_with_a_list_of_who_may_or_that_is_not_there_takes_nothing_in(
+    site: Site, into: str, says: str
+) -> None:
+    create = ("create", "reservation", "ReservationName=closed", "Users=root", "Nodes=n0")
+    site.testbed.command("scontrol", *create, "StartTime=now", "EndTime=now+600", "Flags=OVERLAP")
+    job = site.submit("--gpus=1")
+    own = site.await_waiting(job)
+    enter = Enter(job, into, ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
+    outcome = apply_changes(site.operator, [enter], time.sleep)
+    ((_, words),) = outcome.refused
+    assert says in words
+    seen = site.jobs()[job]
+    assert (seen.reservation, seen.pinned, seen.state) == ("", (), JobState.PENDING)
 
 
 @both
@@ -231,6 +258,22 @@ def test_a_placement_that_is_refused_in_part_is_taken_back(site: Site) -> None:
     left = site.jobs()[job]
     assert (left.reservation, left.pinned) == ("", ())
     assert same(left.resources, own)
+
+
+def test_those_of_the_lowest_priority_start_first_beside_forty(site: Site) -> None:
+    jobs = [site.submit("--gpus=4", f"--nice={at}") for at in range(40)]
+    site.await_waiting(jobs[-1])
+    began = time.time()
+    for job, node in zip(jobs[-3:], ("n0", "n1", "n3"), strict=True):
+        site.enter(job, node)
+    for job in jobs[-3:]:
+        site.await_running(job)
+    seen = site.jobs()
+    assert sorted(seen[job].priority for job in jobs)[:3] == sorted(
+        seen[job].priority for job in jobs[-3:]
+    )
+    assert time.time() - began < 20
+    assert all(seen[job].state is JobState.PENDING for job in jobs[:-3])
 
 
 def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) -> None:
@@ -249,6 +292,7 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
     assert seen.state is JobState.PENDING
 
 
+@both
 def test_a_node_of_the_hold_goes_to_a_users_reservation_under_what_runs_on_it(site: Site) -> None:
     runs = site.run_on("n1", "--gpus=1")
     theirs = ("reservation=course", "nodes=n1", f"users={USER}", "flags=ignore_jobs")
@@ -262,12 +306,57 @@ def test_a_node_of_the_hold_goes_to_a_users_reservation_under_what_runs_on_it(si
     site.await_waiting(site.submit("--gpus=1"))
 
 
+@both
 def test_a_user_s_own_way_into_the_reservation_is_seen_and_shut(site: Site) -> None:
     job = site.submit("--gpus=1", f"--reservation={NAME}", "--hold")
     assert site.jobs()[job].reservation == NAME
     site.operator.apply(Leave(job))
     assert as_user(site.testbed, USER, "scontrol", "release", job).returncode == 0
     assert site.await_waiting(job).reservation == ""
+
+
+def test_a_reservation_of_gpus_alone_takes_all_cores_too(site: Site) -> None:
+    site.drop()
+    create = ("create", "reservation", "ReservationName=gpus", "Users=-daemon", "Nodes=n[0-3]")
+    gpus = ("TRESPerNode=gres/gpu:4", "StartTime=now", "EndTime=now+600", "Flags=FLEX,OVERLAP")
+    site.testbed.command("scontrol", *create, *gpus)
+    job = site.submit("--ntasks=1", "--mem=100", "--nodelist=n1")
+    site.await_job(job, lambda seen: seen.reason == "Resources")
+    assert not any(node.cpus_used for node in site.operator.read().nodes)
+
+
+@pytest.fixture
+def saving(site: Site) -> Iterator[Site]:
+    """A held site that turns idle nodes off."""
+    with power_saved(site.testbed):
+        yield site
+        end_all(site.testbed)
+
+
+def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:
+    tell = saving.testbed.command
+
+    def is_off() -> bool:
+        return "POWERED_DOWN" in tell("scontrol", "show", "node", "n5")
+
+    tell("scontrol", "update", "node=n5", "state=power_down")
+    wait_until(is_off, "a node that is off", PATIENCE_S)
+    nodes = {node.name: node for node in saving.operator.read().nodes}
+    assert nodes["n5"].condition is NodeCondition.UP
+    job = saving.run_on("n5", "--gpus=1")
+    wait_until(lambda: not is_off(), "a node that is on", PATIENCE_S)
+    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    wait_until(lambda: "RUNNING" in tell(*state), "it runs there", PATIENCE_S)
+
+
+def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
+    for _ in range(2):
+        site.run_on("n1", "--gpus=1", "--licenses=cad:1")
+    job = site.submit("--gpus=1", "--licenses=cad:1")
+    site.await_waiting(job)
+    site.enter(job, "n1")
+    seen = site.await_job(job, lambda job: job.reason == "Licenses")
+    assert seen.state is JobState.PENDING
 
 
 @both
@@ -289,6 +378,17 @@ def test_a_job_of_two_partitions_runs_in_the_one_that_is_put_first_and_keeps_bot
     assert (again.nodes, again.partition) == (("n0",), "gpu")
 
 
+def test_a_job_without_gpus_is_let_in_anywhere(site: Site) -> None:
+    job = site.submit("--ntasks=2", "--cpus-per-task=4", "--constraint=nvme")
+    site.await_waiting(job)
+    site.enter(job)
+    seen = site.await_running(job)
+    (node,) = seen.nodes
+    assert node in ("n3", "n4", "n5")
+    assert seen.cpus == 8
+
+
+@both
 def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(site: Site) -> None:
     def held() -> tuple[str, ...]:
         found = (kept for kept in site.operator.read().reservations if kept.end_s > time.time())

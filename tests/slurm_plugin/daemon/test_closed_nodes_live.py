@@ -33,7 +33,7 @@ def come_back(testbed: Testbed, backend: SlurmBackend, node: str) -> None:
 def test_a_node_that_does_not_answer_and_then_is_down_keeps_no_job_from_other_nodes(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    daemon = daemon_of(backend)
+    daemon = daemon_of(backend, "steady")
     stays = submitter.submit("--gpu-set=4 --no-move", "--gpus=4", seconds=600)
     drive(daemon, started(submitter, [stays]), 20)
     (node,) = backend.read().jobs[stays].nodes
@@ -55,3 +55,65 @@ def test_a_node_that_does_not_answer_and_then_is_down_keeps_no_job_from_other_no
     finally:
         testbed.thaw_node(node)
         come_back(testbed, backend, node)
+
+
+def test_before_maintenance_jobs_that_may_be_moved_start_where_slurm_starts_them(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    first, *others = sorted(node.name for node in backend.read().nodes)
+    works = ("reservation=works", f"nodes={first}", "users=root", "flags=maint")
+    when = ("starttime=now+10minutes", "duration=10")
+    testbed.command("scontrol", "create", *works, *when)
+    try:
+        daemon = daemon_of(backend, "steady")
+        words = ("--gpu-set=4 --can-checkpoint", "--gpus=4")
+        long = [submitter.submit(*words, "--time=30", seconds=600) for _ in others]
+        short = submitter.submit(*words, "--time=5", seconds=600)
+        drive(daemon, started(submitter, [*long, short]), 20)
+        assert submitter.told(short)[0].nodes == first
+    finally:
+        testbed.command("scontrol", "delete", "reservation=works")
+
+
+def test_a_job_without_gpus_that_shares_no_node_waits_for_an_empty_one_and_keeps_none_idle(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, "steady")
+    runs = submitter.submit("--gpu-set=1 --no-move", "--gpus=1", seconds=600)
+    drive(daemon, started(submitter, [runs]), 20)
+    (node,) = backend.read().jobs[runs].nodes
+    script = ("--output=/dev/null", "--wrap=sleep 600")
+    alone = testbed.command("sbatch", "--parsable", "--exclusive", f"-w{node}", *script).strip()
+    gpus = sum(count for each in backend.read().nodes for _, count in each.gpus)
+    later = [submitter.submit("--gpu-set=1", "--gpus=1", seconds=600) for _ in range(gpus - 4)]
+    drive(daemon, started(submitter, later), 20)
+    for job in (runs, *later):
+        seen = backend.read().jobs[job]
+        if seen.nodes == (node,):
+            testbed.command("scancel", job)
+    drive(daemon, lambda: backend.read().jobs[alone].state is JobState.RUNNING, 20)
+    assert backend.read().jobs[alone].nodes == (node,)
+    last = submitter.submit("--gpu-set=1", "--gpus=1", seconds=600)
+    drive(daemon, started(submitter, [last]), 20)
+    assert submitter.told(last)[0].nodes != node
+
+
+def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, "steady")
+    wide = ("--gpu-set=4", "--gpus=4")
+    jobs = [submitter.submit(*wide, seconds=600) for _ in backend.read().nodes]
+    drive(daemon, lambda: all(backend.read().jobs[job].reservation for job in jobs), 20)
+    for job in jobs:
+        # Slurm may have started it by now.
+        with contextlib.suppress(TestbedError):
+            testbed.command("scontrol", "update", f"jobid={job}", "starttime=now+1hour")
+    shown = backend.read().jobs
+    put_off = {job for job in jobs if pending(shown[job])}
+    assert put_off
+    other = submitter.submit(*wide, seconds=600)
+    drive(daemon, started(submitter, [other]), 20)
+    assert daemon.world.later.keys() == put_off
+    shown = backend.read().jobs
+    assert {shown[job].reservation for job in put_off} == {""}

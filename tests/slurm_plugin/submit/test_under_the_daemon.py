@@ -1,6 +1,11 @@
 """What users do with their jobs while the daemon manages them."""
 
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO
 
 import pytest
 
@@ -8,11 +13,8 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_changes
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.daemon.test_daemon_live import (
-    SETTINGS,
-    daemon_of,
-    drive,
-)
+from tests.slurm_plugin.accounts import Accounted, accounted_runs, most_at_once
+from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.jobs import Submitter, await_job, is_in, pending, running
 from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead
 
@@ -22,6 +24,104 @@ pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 @pytest.fixture
 def daemon(backend: SlurmBackend) -> Daemon:
     return daemon_of(backend)
+
+
+def rows_of(testbed: Testbed, array: str) -> dict[int, list[Accounted]]:
+    """Element -> its runs, as Slurm has accounted them."""
+    text = testbed.command(
+        "squeue", "--noheader", "--array", "--states=all", f"--jobs={array}", "--format=%A %K"
+    )
+    elements = {job: int(element) for job, element in map(str.split, text.splitlines())}
+    runs = accounted_runs(testbed, list(elements))
+    return dict(sorted((elements[job], rows) for job, rows in runs.items()))
+
+
+def test_elements_of_an_array_with_a_requirement_set_are_jobs_of_their_own(
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
+) -> None:
+    array = sbatch(testbed, "--array=0-9%5", "--gpu-set=1,2", "--wrap=sleep 3")
+    third = sbatch(testbed, f"--dependency=afterok:{array}_3", "--gpu-set=1", "--wrap=sleep 1")
+    each = sbatch(
+        *(testbed, "--array=0-9", f"--dependency=aftercorr:{array}"),
+        *("--gpu-set=1", "--wrap=sleep 1"),
+    )
+    drive(daemon, is_in(backend, JobState.RUNNING, f"{array}_1", f"{array}_2"), 60)
+    testbed.command("scontrol", "requeue", f"{array}_1")
+    testbed.command("scancel", f"{array}_7")
+
+    def left() -> set[str]:
+        text = testbed.command("squeue", "--noheader", "--array", "--format=%i")
+        return set(text.split())
+
+    drive(daemon, lambda: left() == {f"{each}_7"}, 150)
+    testbed.command("scancel", each)
+    runs, after, (alone,) = rows_of(testbed, array), rows_of(testbed, each), [third]
+    for ended in (runs, after):
+        ended.pop(7, None)
+    assert list(runs) == list(after) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert {at: len(rows) for at, rows in runs.items()} == {at: 1 + (at == 1) for at in runs}
+    assert all(rows[-1].state == "COMPLETED" for rows in (*runs.values(), *after.values()))
+    assert {row.gpus for rows in runs.values() for row in rows} <= {1, 2}
+    # In seconds, so that one may end in that in which another begins.
+    at_once = [replace(row, gpus=1) for rows in runs.values() for row in rows]
+    assert most_at_once(at_once) <= 5
+    assert all(after[at][0].start >= runs[at][-1].end for at in runs)
+    (waited,) = accounted_runs(testbed, [alone])[alone]
+    assert waited.start >= runs[3][-1].end
+
+
+@contextmanager
+def interactive(testbed: Testbed, *words: str) -> Iterator[IO[str]]:
+    """Run salloc or srun for a while, and give what it prints."""
+    process = subprocess.Popen(
+        [testbed.installed.program(words[0]), *words[1:]],
+        env=testbed.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, "las", settings=replace(SETTINGS, round_s=2.0))
+    show = "echo $SLURM_JOB_ID $CUDA_VISIBLE_DEVICES; sleep 600"
+    with (
+        interactive(testbed, "salloc", "--gpus=2", "srun", "bash", "-c", show) as salloc,
+        interactive(testbed, "srun", "--gpus=1", "bash", "-c", show) as srun,
+    ):
+
+        def asked() -> list[str]:
+            jobs = backend.read().jobs.values()
+            return [job.id for job in jobs if running(job) and not job.batch]
+
+        drive(daemon, lambda: len(asked()) == 2, 60)
+        both = asked()
+        one = [
+            submitter.submit(
+                "--gpu-set=2-16 --can-checkpoint", "--nodes=1", "--gpus=4", "--time=30", seconds=3
+            )
+            for _ in range(8)
+        ]
+        drive(daemon, is_in(backend, JobState.ENDED, *one), 150)
+        jobs = backend.read().jobs
+        assert [(jobs[job].state, jobs[job].restarts) for job in both] == (
+            [(JobState.RUNNING, 0)] * 2
+        )
+        said = [salloc.readline().split(), srun.readline().split()]
+    assert [job for job, _ in said] == both or [job for job, _ in said] == both[::-1]
+    assert [len(gpus.split(",")) for _, gpus in said] == [2, 1]
+    rows = accounted_runs(testbed, one)
+    assert {len(row.nodes) for runs in rows.values() for row in runs} == {1}
+    assert sum(len(runs) - 1 for runs in rows.values()) > 0
 
 
 def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforcing_and_ends(
