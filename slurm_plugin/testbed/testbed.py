@@ -30,6 +30,8 @@ _NVIDIA_MAJOR = 195
 _LONGEST_BASE = 60
 """A socket's path may have 108 bytes."""
 
+_IDLE = frozenset({"idle", "reserved"})
+
 _START_S = 120.0
 _STOP_S = 60.0
 
@@ -346,7 +348,7 @@ class Testbed:
         self.await_idle()
 
     def await_idle(self) -> None:
-        """Wait until all nodes are idle and answer.
+        """Wait until all nodes are idle and answer, held by a reservation or not.
 
         Raises:
             TestbedError: they are not in time; the message tells each that is not, and why.
@@ -354,14 +356,14 @@ class Testbed:
         what = f"all {len(self.layout.nodes)} nodes idle (see {self.layout.logs})"
         try:
             wait_until(
-                lambda: all(state == "idle" for _, state in self.status().nodes),
+                lambda: all(state in _IDLE for _, state in self.status().nodes),
                 what,
                 _START_S,
                 every_s=0.2,
             )
         except TestbedError as error:
             listing = self.command("sinfo", "--noheader", "--Node", "--format=%N %T (%E)")
-            others = (line for line in listing.splitlines() if " idle (" not in line)
+            others = (line for line in listing.splitlines() if line.split()[1] not in _IDLE)
             raise TestbedError(f"{error}: {', '.join(dict.fromkeys(others))}") from None
 
     def _succeeds(self, name: str, *arguments: str) -> bool:

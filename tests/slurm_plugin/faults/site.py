@@ -422,7 +422,8 @@ class Site:
         """Hold that all jobs have finished, none was killed, and nothing else was wrong."""
         verdict = self.verdict()
         assert verdict.wrong == ()
-        assert (verdict.finished, verdict.killed_runs) == (len(self.submitted), 0)
+        finished = (verdict.finished, verdict.killed_runs)
+        assert finished == (len(self.submitted), 0), f"{finished}: jobs finished, runs killed"
         return verdict
 
     def accounted(self, seen: Mapping[str, Sequence[Seen]]) -> dict[str, list[Accounted]]:
