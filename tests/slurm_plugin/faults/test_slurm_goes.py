@@ -81,6 +81,7 @@ def test_a_node_goes_down_and_comes_back_and_munge_stops_for_a_while(site: Site)
     site.begin(40)
     busy = site.cluster.command("squeue", "-h", "--states=R", "--format=%N").split()
     node = next(name for name in busy if name in {n.name for n in site.cluster.layout.nodes})
+    on_it = len(site.cluster.command("squeue", "-h", f"--nodelist={node}", "--format=%i").split())
     site.cluster.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
     try:
         site.await_that(lambda: node not in site.held_nodes(), 60, f"{node} is left")
@@ -93,4 +94,7 @@ def test_a_node_goes_down_and_comes_back_and_munge_stops_for_a_while(site: Site)
         site.cluster.start_munge()
     site.await_log("event=back")
     site.finish()
-    site.check()
+    verdict = site.verdict()
+    assert (verdict.wrong, verdict.finished) == ((), len(site.submitted))
+    # What begins in the moment that its node goes down has not set its trap yet.
+    assert verdict.killed_runs <= on_it
