@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
-from hetsched_core.placement.keep import entry_at
+from hetsched_core.placement.keep import entry_at, may_keep
 from hetsched_core.placement.outrank import left_idle
 from hetsched_core.placement.pack import Packing, fastest_fit, not_barred, open_nodes_hold
 from hetsched_core.placement.ways import Way, reach, rigid_way, ways_to_fit
@@ -93,7 +93,8 @@ def _ways(snapshot: Snapshot, view: JobView) -> Iterator[Way]:
 def _as_before(snapshot: Snapshot, in_line: Waiting) -> Plan:
     """Return the plan in force, in which jobs wait that have come since, or may not start now.
 
-    What has come and runs already stays, and what may start again waits in line.
+    What has come and runs already stays, and what may start again waits in line. So does what has
+    not started and may not do so any more where it was to.
     """
     plan = snapshot.previous
     changes: dict[str, Entry] = {}
@@ -104,10 +105,19 @@ def _as_before(snapshot: Snapshot, in_line: Waiting) -> Plan:
                 changes[job_id] = Waiting(view.blocked)
         elif entry is None and view.configuration is not None:
             changes[job_id] = entry_at(snapshot, view, view.configuration)
-        elif entry is None or (isinstance(entry, Waiting) and entry.reason.code not in _OWN):
+        elif _in_line(snapshot, view, entry):
             ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
             changes[job_id] = in_line if ways else NEVER
     return _changed(plan, changes, snapshot.gone)
+
+
+def _in_line(snapshot: Snapshot, view: JobView, entry: Entry | None) -> bool:
+    if isinstance(entry, Placed):
+        places = (placement.configuration for placement in entry.placements)
+        return view.configuration is None and not all(
+            may_keep(snapshot, view, place) for place in places
+        )
+    return entry is None or entry.reason.code not in _OWN
 
 
 def _changed(plan: Plan, changes: dict[str, Entry], gone: Iterable[str] = ()) -> Plan:

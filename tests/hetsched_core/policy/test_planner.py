@@ -148,3 +148,10 @@ def test_a_planned_job_that_may_not_start_any_more_waits() -> None:
     waits = {"late": Waiting(gone), "early": Waiting(gone), "vast": NEVER}
     assert dict(made.entries) == {"goes": before.entries["goes"], **waits}
     assert check_plan(snapshot, made, GAVEL.info.model) == ()
+
+
+def test_a_planned_job_whose_node_has_closed_to_it_goes_to_another() -> None:
+    shut = view("shut", counts=(1,), closed=frozenset({"n0"}))
+    before = plan_of({"goes": placed(n0=1), "shut": placed(n0=1)})
+    made = plan_by(GAVEL, between_rounds(before, view("goes"), shut))
+    assert where(made) == {"goes": "n0:1", "shut": "n1:1"}
