@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo lint test test-slurm test-torch test-all test-nightly pyz soak soak-gangs \
+.PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-all test-nightly pyz soak soak-gangs \
 	soak-mixed bench man lock clean
 
 help:
@@ -17,8 +17,9 @@ help:
 	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
 	@echo "make test    lint, types, import rules, all tests that need no Slurm, and one that does"
 	@echo "make test-slurm  the tests on a real Slurm, which they install privately (Debian, root)"
+	@echo "make test-slurm-stable  some of them on the Slurm of Debian's stable release"
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH))"
-	@echo "make test-all    these three; PYTEST_ARGS=... goes to pytest in each"
+	@echo "make test-all    these four; PYTEST_ARGS=... goes to pytest in each"
 	@echo "make test-nightly  properties with many fresh examples"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
@@ -60,7 +61,14 @@ test-slurm: env
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=5 \
 		-m "(slurm or pyslurm) and not smoke" $(PYTEST_ARGS)
 
-test-all: test test-slurm test-torch
+# What all else rests on, under the Slurm of Debian's stable release, for which there is no pyslurm.
+test-slurm-stable: env
+	$(BIN)/python -m pytest -n 2 --dist loadfile --slurm 24.11 -m "slurm and not pyslurm" \
+		--deselect "tests/slurm_plugin/backend/test_holding.py::test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back" \
+		tests/slurm_plugin/backend/test_holding.py tests/slurm_plugin/submit/test_under_the_daemon.py \
+		tests/slurm_plugin/testbed/test_testbed.py $(PYTEST_ARGS)
+
+test-all: test test-slurm test-slurm-stable test-torch
 
 test-nightly: env
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto -m "not (slurm or pyslurm)" $(PYTEST_ARGS)

@@ -22,6 +22,11 @@ hypothesis.settings.load_profile(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the shared testbed be of a release that `hetsched testbed up --slurm` takes."""
+    parser.addoption("--slurm", default="newest", metavar="RELEASE", help="release of the testbed")
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Directory of the public logs and traces that are too large or not ours to distribute."""

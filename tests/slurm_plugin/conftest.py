@@ -17,23 +17,18 @@ from slurm_plugin.testbed import (
     install,
     usual_site,
 )
-from slurm_plugin.testbed.packages import NEWEST
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.jobs import Submitter, end_all
 
 
-def _installed(release: str) -> Installation:
-    """Return a release of Slurm in the cache, fetched if need be; skip where it cannot be had."""
+@pytest.fixture(scope="session")
+def installation(pytestconfig: pytest.Config) -> Installation:
+    """Slurm of the release asked for, and pyslurm if one fits; fetched and built if not there."""
+    release = pytestconfig.getoption("--slurm")
     try:
         return install(default_cache(), release=release)
     except TestbedUnavailableError as error:
         pytest.skip(f"no real Slurm here ({release}): {error}")
-
-
-@pytest.fixture(scope="session")
-def installation() -> Installation:
-    """Slurm and pyslurm in the cache, fetched and built if they are not there."""
-    return _installed(NEWEST)
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +41,6 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
         os.environ.update(cluster.environment())
         if installation.pyslurm:
             sys.path.append(str(installation.pyslurm))
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def old_testbed() -> Iterator[Testbed]:
-    """The same under Slurm 24.11, for which there is no pyslurm; this process does not find it."""
-    with up(_installed("24.11"), usual_site(fake_nodes(6))) as cluster:
         yield cluster
 
 

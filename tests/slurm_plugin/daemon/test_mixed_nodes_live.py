@@ -81,8 +81,8 @@ def test_jobs_get_the_type_that_they_ask_for_or_one_of_those_that_are_there(
     ]
     (first,) = parts(backend, before)
     v100 = 3 if first == {"n0-v100": 1} else 4
-    some = submitter.submit("--gpu-set=2,3 --gpu-types=v100", "--gpus=3")
-    others = [submitter.submit("", f"--gpus={gpus}") for gpus in (1, 2)]
+    some = submitter.submit("--gpu-set=2,3 --gpu-types=v100", "--gpus=3", "--nodes=1")
+    others = [submitter.submit("", f"--gpus={gpus}", "--nodes=1") for gpus in (1, 2)]
     drive(daemon, lambda: all_run(backend, some, *others), 30)
     held = Counter[str]()
     for each in parts(backend, some, *others):

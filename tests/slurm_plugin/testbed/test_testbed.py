@@ -18,7 +18,6 @@ from slurm_plugin.testbed import (
     fake_nodes,
     install,
 )
-from slurm_plugin.testbed.packages import NEWEST
 from slurm_plugin.testbed.processes import wait_until
 from slurm_plugin.testbed.pyslurm_build import why_no_pyslurm
 from tests.slurm_plugin.jobs import end_all
@@ -60,12 +59,11 @@ def test_all_nodes_are_idle_with_their_gpus(testbed: Testbed) -> None:
     assert told == {node.name: f"gpu:{node.gpu_type}:{node.gpus}" for node, _ in status.nodes}
 
 
-@pytest.mark.parametrize(("name", "release"), [("testbed", NEWEST), ("old_testbed", "24.11")])
-def test_a_site_of_each_release_runs_jobs_of_each_partition_as_they_were_asked(
-    name: str, release: str, request: pytest.FixtureRequest
+def test_a_site_runs_jobs_of_each_partition_as_they_were_asked(
+    testbed: Testbed, pytestconfig: pytest.Config
 ) -> None:
-    cluster: Testbed = request.getfixturevalue(name)
-    assert cluster.installed.release == release
+    cluster = testbed
+    assert cluster.installed.release == pytestconfig.getoption("--slurm")
     assert Testbed.find(cluster.layout.base) == cluster
     wants = {
         "gpu": ("--constraint=ib&nvme", "--gpus-per-node=v100:5", "--time=2:00:00"),
@@ -97,7 +95,7 @@ def test_the_prefix_is_used_again_without_asking_the_network(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_plugin.testbed.packages.run", lambda *_, **__: pytest.fail("run"))
-    assert install(default_cache()) == installation
+    assert install(default_cache(), release=installation.release) == installation
 
 
 def test_nothing_of_it_is_installed_on_the_host(installation: Installation) -> None:
