@@ -32,7 +32,7 @@ class PlanError(HetschedError):
 
 
 def described(error: Exception) -> str:
-    """Return in one line what nobody expected and where it was raised, for a log."""
+    """Return an unexpected exception as one line for a log, with where it was raised."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path)
 
 _MOST_NAMED = 5
-"""Differences of one decision."""
+"""Most differences that are printed for one decision."""
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""What accounts and users had of the cluster, what was due to them, how they fared, and stand now.
+"""GPU time that accounts and users held and were due, their waits, and where they stand now.
 
 What is due: at each instant the GPUs in use are shared out from the root of the share tree down,
 among those that have demand. In each account they go to its members in proportion to their shares,
@@ -35,7 +35,7 @@ LEAST_DUE = 0.01
 """An account to which less than this part of all GPU time is due does not count as the worst."""
 
 POINTS = 301
-"""At so many instants, evenly spaced, it is noted what accounts had until then."""
+"""Number of evenly spaced instants at which the use so far is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,12 @@ from hetsched_core.types import (
 )
 
 _NAMED = 5
-"""So many jobs a text names; `Violation.jobs` has all."""
+"""Most jobs that a message names; `Violation.jobs` has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a plan breaks: the rule's name, where and how, and the jobs whose part it is.
+    """A broken rule: its name, where and how, and the jobs concerned.
 
     Where jobs take more than there is, they are those that find nothing left, in the order of
     submission; () where no job can be named.

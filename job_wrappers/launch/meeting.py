@@ -1,4 +1,4 @@
-"""Which ranks of a run are here, and where all of them meet.
+"""The ranks that are started here, and the address at which all ranks of a run connect.
 
 A run may reach over several elements of a Slurm array (docs/live/shapes.md). Every element has its
 own batch script and its own launcher, and each asks Slurm the same: which elements run, where, and

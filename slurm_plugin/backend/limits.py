@@ -1,4 +1,4 @@
-"""How many GPUs the site's accounting lets jobs have, each and together, and how many may run.
+"""The site's limits: GPUs of one job, GPUs of several together, and running jobs.
 
 Read with sacctmgr, since neither squeue nor slurmctld's own listing shows the limits per user. Only
 limits on GPUs of any type (`gres/gpu`) count: those on one type show as Slurm's reason once a job
