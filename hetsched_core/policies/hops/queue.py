@@ -1,7 +1,7 @@
-"""Hops's queue (SoCC '24, section 3.6): priorities and weights, the service window, and notes on jobs.
+"""Hops's queue (SoCC '24, section 3.6): priorities and weights, service window, notes on jobs.
 
-A priority is a number, larger is sooner. Jobs sorted by it are the queue; its value is the weight in
-the integer programme. The jobs at the head that could fill the cluster are the service window.
+A priority is a number, larger is sooner. Jobs sorted by it are the queue; its value is the weight
+in the integer programme. The jobs at the head that could fill the cluster are the service window.
 """
 
 from __future__ import annotations
