@@ -20,7 +20,7 @@ from functools import partial
 import cattrs
 
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.report.live_page import LivePage, to_html
+from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import LiveState
 from hetsched_core.types import JobView, Snapshot
 from slurm_plugin.api.answers import Peer
@@ -61,8 +61,8 @@ def main() -> None:
         for _ in range(20)
     ]
     state = cattrs.Converter().structure(json.loads(json.dumps(said))["page"], LiveState)
-    page = LivePage(state=state, trouble="", zone=UTC, refresh_s=60)
-    draws = [seconds(lambda: to_html(page)) for _ in range(5)]
+    draw = partial(to_html, state, "", UTC, 60)
+    draws = [seconds(draw) for _ in range(5)]
 
     lines = (
         f"{chosen.nodes} nodes, {chosen.jobs} jobs, load {os.getloadavg()[0]:.1f}",
@@ -70,7 +70,7 @@ def main() -> None:
         f"the readings of a day: {kept / 2**20:.1f} MiB",
         f"an answer: median {_ms(answers)}, {len(json.dumps(said)) / 1024:.0f} KiB",
         f"drawing: first {draws[0]:.2f} s, then {statistics.median(draws[1:]):.2f} s",
-        f"the page: {len(to_html(page)) / 1024:.0f} KiB",
+        f"the page: {len(draw()) / 1024:.0f} KiB",
     )
     sys.stdout.write("\n".join(lines) + "\n")
 

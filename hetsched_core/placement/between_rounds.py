@@ -51,7 +51,8 @@ def filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
     free = left_idle(snapshot, plan)
     changes: dict[str, Entry] = {}
     barred = 0
-    hopeless: set[tuple[int, frozenset[str]]] = set()
+    # With their ways, since an identity is given anew once its object has gone.
+    hopeless: dict[tuple[int, frozenset[str]], Way] = {}
     order = () if free.full else in_turn(snapshot, snapshot.by_submission(), running_stay=True)
     for view in order:
         entry, job = plan.entries[view.id], view.job
@@ -75,7 +76,7 @@ def filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
                 if open_nodes_hold(snapshot, job, way):
                     barred |= reach(job, way, snapshot.cluster)
         if entry.reason.code not in _REFUSED:
-            hopeless.add((id(ways[0]), job.closed))
+            hopeless[id(ways[0]), job.closed] = ways[0]
     return _changed(plan, changes) if changes else plan
 
 

@@ -17,7 +17,7 @@ from immutables import Map
 from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import Claims, entry_at, may_keep
-from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
+from hetsched_core.placement.ways import Way, fits_without, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Cluster,
@@ -105,17 +105,15 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
 
 
 def open_nodes_hold(snapshot: Snapshot, job: Job, way: Way) -> bool:
-    """Whether the nodes that are open would hold a job in this way if no other job were there.
+    """Whether the nodes that are not down would hold a job in this way if no other were there.
 
-    What is closed to this job alone makes no difference: a node that is to be empty for it, say, it
-    waits for.
+    What is closed to this job alone makes no difference, nor what is left out for a while: a node
+    on which another job still ends, say, it waits for.
     """
-    shut, _ = _shut(snapshot.cluster, snapshot.nodes)
-    if not shut:
-        return True
-    anyhow = replace(job, closed=frozenset())
-    empty = _without_jobs(snapshot.cluster, shut)
-    return fastest_fit(snapshot, empty, anyhow, way, way.types) is not None
+    _, down = _shut(snapshot.cluster, snapshot.nodes)
+    return not down or fits_without(
+        down, job, way, snapshot.cluster, snapshot.speeds, snapshot.shapes
+    )
 
 
 @lru_cache(maxsize=2)
@@ -220,8 +218,6 @@ class _Packer:
         self._barred = 0
         self._all = snapshot.cluster.mask(None)
         self._hopeless: dict[tuple[int, frozenset[str]], Way] = {}
-        # In strict order: whether the open nodes would hold a job that is to run in this way.
-        self._held: dict[int, bool] = {}
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
@@ -296,12 +292,8 @@ class _Packer:
         """Whether a job may keep nodes from those behind it: some are open that would hold it."""
         snapshot = self._snapshot
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-        if way is None or self._packing is not Packing.STRICT_ORDER:
-            return True
-        held = self._held.get(id(way))
-        if held is None:
-            held = self._held[id(way)] = open_nodes_hold(snapshot, job, way)
-        return held
+        strict = self._packing is Packing.STRICT_ORDER
+        return way is None or not strict or open_nodes_hold(snapshot, job, way)
 
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""

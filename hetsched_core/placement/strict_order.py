@@ -155,10 +155,13 @@ class StrictOrder:
             job_id = view.job.id
             if view.job.profile not in revised or job_id in self.placed or view.blocked is not None:
                 continue
-            waited = job_id in self.waiting
+            waited = self.waiting.get(job_id)
             self._forget(job_id, free)
-            if self._enqueue(snapshot, view) is not waited:
-                yield job_id, NEVER if waited else self._in_line(job_id)
+            if self._enqueue(snapshot, view):
+                if (entry := self._in_line(job_id, waited)) is not None:
+                    yield job_id, entry
+            elif waited is not None:
+                yield job_id, NEVER
 
     def start(self, job: Job, configuration: Configuration, changes: dict[str, Entry]) -> None:
         """Start a waiting job out of order, on GPUs that are free: one more of the changes."""
@@ -236,19 +239,21 @@ class StrictOrder:
             self._forget(job_id, free)
             entry = Waiting(view.blocked)
             return None if before == entry else entry
-        held, waited = self.placed.get(job_id), job_id in self.waiting
+        held, waited = self.placed.get(job_id), self.waiting.get(job_id)
         if held is not None and may_keep(snapshot, view, held[1]):
             return None
-        if held is not None or waited:
+        if held is not None or waited is not None:
             # Its run ended where none may begin, or it may have other shapes than before.
             self._forget(job_id, free)
         if not self._enqueue(snapshot, view):
             return None if before is NEVER else NEVER
-        return None if waited else self._in_line(job_id)
+        return self._in_line(job_id, waited)
 
-    def _in_line(self, job_id: str) -> Entry:
-        """Return what is told of a job that has come to wait."""
+    def _in_line(self, job_id: str, before: QueuedJob | None) -> Entry | None:
+        """Return what is told of a job that waits; None if that is what was told before."""
         _, _, nodes = self.waiting[job_id]
+        if before is not None and bool(before[2]) == bool(nodes):
+            return None
         return AHEAD if nodes else NO_ROOM
 
     def _enqueue(self, snapshot: Snapshot, view: JobView) -> bool:

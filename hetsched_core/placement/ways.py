@@ -49,6 +49,21 @@ def shut_out(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape
     return not _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *kind)
 
 
+def fits_without(
+    down: tuple[str, ...],
+    job: Job,
+    way: Way,
+    cluster: Cluster,
+    speeds: Speeds,
+    shapes: frozenset[Shape],
+) -> bool:
+    """Whether a job fits in this way on the idle cluster but for some of its nodes."""
+    profile, requirements, gpu_types, needs = _kind(job)
+    kind = (profile, requirements, gpu_types, needs._replace(closed=frozenset(down)))
+    left = _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *kind)
+    return any(each.count == way.count and each.mixed <= way.mixed for each in left)
+
+
 def rigid_way(
     job: Job,
     cluster: Cluster,

@@ -63,11 +63,6 @@ class RunRecord:
     times: int = 1
     every_s: float = 0.0
 
-    @property
-    def last_freed_s(self) -> float:
-        """When the GPUs of the last repetition were free."""
-        return self.freed_s + (self.times - 1) * self.every_s
-
 
 def each(runs: Iterable[RunRecord]) -> Iterator[RunRecord]:
     """Yield a record for every repetition of every run."""

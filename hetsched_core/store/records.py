@@ -140,6 +140,12 @@ class BasicTimes:
                     f"T_f was measured {self.forward_s.count} times, another part {part.count} "
                     "times; expected all three of each profiling run"
                 )
+        whole_s = self.forward_s.mean + self.backward_s.mean + self.update_s.mean
+        if 0.0 < whole_s < self.batch_size / MAX_SPEED:
+            raise InputError(
+                f"{self.batch_size} samples in {whole_s:.40g} s; expected at most {MAX_SPEED:g} a "
+                "second"
+            )
         check_time(self.at_s)
 
 

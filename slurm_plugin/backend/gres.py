@@ -59,7 +59,9 @@ def gpus_in(text: str) -> tuple[int, tuple[str, ...]]:
     """Read `cpu=8,gres/gpu=4,gres/gpu:a100=4` into how many GPUs in all, and of which types."""
     counts = dict(gpu_counts(text))
     in_all = counts.pop(UNTYPED, 0)
-    return in_all or sum(counts.values()), tuple(counts)
+    typed = sum(counts.values())
+    # Of a type that accounting does not track there is no count.
+    return in_all or typed, tuple(counts) if typed >= in_all else ()
 
 
 _MEMORY = re.compile(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)")

@@ -138,7 +138,7 @@ def _enter(
     managed = world.managed_nodes
     hosts = managed.hosts_of(name for name, _ in configuration)
     partitions = managed.partitions_for(seen, hosts)
-    typed = managed.writes_type(seen, request, hosts)
+    typed = managed.writes_type(seen, request)
     otherwise = request.leave(job, partitions or seen.partitions, typed=typed)
     # What was queued again waits for a while else.
     entry = Enter(job, world.hold, hosts, otherwise, due=seen.restarts > 0, partitions=partitions)
@@ -180,7 +180,7 @@ def _typed(seen: SlurmJob, configuration: Configuration, managed: ManagedNodes) 
 def _leave(world: LiveWorld, known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
     seen, request = known.slurm, known.request
-    typed = world.managed_nodes.writes_type(seen, request, seen.pinned)
+    typed = world.managed_nodes.writes_type(seen, request)
     return request.leave(element_id(seen), seen.partitions, typed=typed)
 
 

@@ -184,7 +184,8 @@ class CpuJobs:
         shunned = self._shunned.get(each.job.id)
         if shunned is None:
             return each
-        others = (frozenset(nodes) if each.where is None else each.where) - shunned
+        names = frozenset(nodes)
+        others = (names if each.where is None else each.where & names) - shunned
         if len(others) < each.job.least_nodes:
             del self._shunned[each.job.id]
             return each

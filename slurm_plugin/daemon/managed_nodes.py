@@ -70,6 +70,7 @@ class ManagedNodes:
                 left_out["another node has the name of one of its GPU types"].append(node.name)
             else:
                 described += parts
+                names |= {part.name for part in parts if len(parts) > 1}
         self.odd = {f"node {NodeSet.fromlist(names)}": words for words, names in left_out.items()}
         if self.cluster is None or self.cluster.nodes != tuple(described):
             self.cluster = Cluster(tuple(described), "slurm")
@@ -88,18 +89,16 @@ class ManagedNodes:
                 self.views = self.views.set(now.node.name, now)
                 yield before, now
 
-    def writes_type(self, seen: SlurmJob, request: Request, nodes: Iterable[str]) -> bool:
-        """Whether a job that runs as it was submitted is told on nodes which type it was given.
+    def writes_type(self, seen: SlurmJob, request: Request) -> bool:
+        """Whether a job that runs as it was submitted is told which GPU type it was given.
 
-        Args:
-            seen: the job.
-            request: what it asks for.
-            nodes: what Slurm calls the nodes.
+        Wherever it goes, as long as some node has several: it may come from there.
         """
         takes_any = request.rigid and request.own.gpus > 0 and not request.own.gpu_types
         # What shares no node has the GPUs of all types there.
         shares = seen.exclusive != "node"
-        return takes_any and shares and not self.where.parts.keys().isdisjoint(nodes)
+        # Slurm has one text for all gres.
+        return takes_any and shares and not seen.gres and bool(self.where.parts)
 
     def hosts_of(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return what Slurm calls these scheduling nodes, each once."""

@@ -723,7 +723,8 @@ class LiveWorld:
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
         """Return the nodes on which a job without GPUs may start now; None for all."""
         closed = self._closures.at_start(seen, self._now)
-        return (frozenset(self.nodes) if where is None else where) - closed if closed else where
+        every = self.managed_nodes.hosts
+        return (every if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
         """Note a job that is not managed, and is in the reservation by its user's own word."""

@@ -25,7 +25,9 @@ class SyntheticOptions:
         most=1e6,
     )
     arrival_cv: float | None = setting(
-        None, "Variation of the time between two arrivals, 1 at random; the trace's if not given"
+        None,
+        "Variation of the time between two arrivals, 1 at random; the trace's if not given",
+        least=0,
     )
     day_night: float = setting(
         3.0, "How many times as busy the busiest hour is as the quietest", least=1, most=1e6
