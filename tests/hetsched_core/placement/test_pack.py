@@ -143,11 +143,17 @@ def test_in_strict_order_a_job_that_does_not_fit_keeps_others_off_its_types_only
 
 @pytest.mark.parametrize(
     ("closed", "behind"),
-    [({"v0": DOWN}, "v1:1"), ({"v0": DRAINED}, "v1:1"), ({"v1": DRAINED}, "v0:1"), ({}, "ahead")],
-    ids=["down", "drained", "the smaller node", "all are open"],
+    [
+        ({"v0": DOWN}, "v1:1"),
+        ({"v0": DRAINED}, "v1:1"),
+        ({"v1": DRAINED}, "v0:1"),
+        ({"v0": {"left_out": True}}, "ahead"),
+        ({}, "ahead"),
+    ],
+    ids=["down", "drained", "the smaller node", "left out for a while", "all are open"],
 )
 def test_in_strict_order_a_job_that_open_nodes_would_not_hold_keeps_none_from_others(
-    closed: dict[str, dict[str, NodeCondition]], behind: str
+    closed: dict[str, dict[str, object]], behind: str
 ) -> None:
     snapshot = world(
         view("runs", held(on(v0=1)) if "v0" not in closed else held(on(v1=1)), counts=(1,)),

@@ -315,3 +315,26 @@ def test_a_node_is_left_out_of_which_a_type_cannot_be_asked_for() -> None:
         "node n0": "it has GPUs with a type and GPUs without",
         "node n1": "another node has the name of one of its GPU types",
     }
+
+
+def test_a_job_without_gpus_finds_it_also_while_a_job_ends_elsewhere() -> None:
+    ends = replace(running(replace(RIGID, id="3"), "n1"), state=JobState.COMPLETING)
+    site = Site(cpu_job(2), ends, nodes=(mixed(), node("n1", used=4)))
+    assert places(site.cycle(1)) == {"9": ("n0",)}
+
+
+def test_a_job_that_comes_from_one_is_told_the_type_of_its_next_node_too() -> None:
+    job = of_two()
+    plain = node("n2")
+    site = Site(job, nodes=(mixed(v100=4), replace(plain, gpus_used=plain.gpus)))
+    (there,) = (each for each in site.cycle() if isinstance(each, Enter))
+    asks = replace(job.resources, per_job="gres/gpu:t4:2")
+    assert (there.nodes, there.resources and there.resources.per_job) == (("n0",), asks.per_job)
+    # Its first node is full when it comes back.
+    back = replace(placed(replace(job, resources=asks), "n0"), restarts=1)
+    site.show(back, nodes=(mixed(v100=4, t4=2), plain))
+    found = [each for _ in range(60) for each in site.cycle() if isinstance(each, Enter | Leave)]
+    for each in found:
+        told = each.resources and each.resources.per_job
+        assert told == ("gres/gpu:v100:2" if isinstance(each, Enter) else "gres/gpu:2")
+    assert found
