@@ -330,11 +330,20 @@ def test_a_job_that_comes_from_one_is_told_the_type_of_its_next_node_too() -> No
     (there,) = (each for each in site.cycle() if isinstance(each, Enter))
     asks = replace(job.resources, per_job="gres/gpu:t4:2")
     assert (there.nodes, there.resources and there.resources.per_job) == (("n0",), asks.per_job)
-    # Its first node is full when it comes back.
-    back = replace(placed(replace(job, resources=asks), "n0"), restarts=1)
-    site.show(back, nodes=(mixed(v100=4, t4=2), plain))
-    found = [each for _ in range(60) for each in site.cycle() if isinstance(each, Enter | Leave)]
-    for each in found:
-        told = each.resources and each.resources.per_job
-        assert told == ("gres/gpu:v100:2" if isinstance(each, Enter) else "gres/gpu:2")
-    assert found
+    runs = on(replace(job, resources=asks), "n0-t4", 2, gpu_type="t4")
+    site.see(runs, nodes=(mixed(v100=4, t4=2), site.nodes[1]), seconds=20)
+    # Its node is full when it comes back, and it goes to the other at once.
+    other = on(replace(typed(RIGID, "t4", 2), id="8"), "n0-t4", 2, gpu_type="t4")
+    back = replace(
+        placed(replace(job, resources=asks), "n0"),
+        restarts=1,
+        begin_s=site.clock.now + 120,
+        reason="BeginTime",
+    )
+    site.show(back, other, nodes=(mixed(v100=4, t4=2), plain))
+    found = [each for each in site.cycle(200) if isinstance(each, Enter)]
+    assert [(each.nodes, each.resources and each.resources.per_job) for each in found[:1]] == [
+        (("n2",), "gres/gpu:v100:2")
+    ]
+    assert found[0].otherwise.resources is not None
+    assert found[0].otherwise.resources.per_job == "gres/gpu:2"
