@@ -28,6 +28,8 @@ class Launches:
 
     Attributes:
         closed: the nodes that are closed to all.
+        stay_held: the jobs that Slurm holds since it could not launch them where it has drained the
+            node for it, as for a prolog that fails: elsewhere they would cost the next node.
     """
 
     def __init__(self) -> None:
@@ -35,6 +37,7 @@ class Launches:
         self._failed: dict[str, dict[str, float]] = {}
         self._away: frozenset[str] = frozenset()
         self.closed: frozenset[str] = frozenset()
+        self.stay_held: frozenset[str] = frozenset()
 
     def note(self, jobs: Iterable[SlurmJob], nodes: Collection[SlurmNode], now: float) -> bool:
         """Note what Slurm holds where it was placed; return whether that closes or opens nodes.
@@ -56,11 +59,18 @@ class Launches:
             lasting = {user: s for user, s in users.items() if from_s < s <= now}
             if lasting:
                 found[name] = lasting
+        drained = {node.name for node in nodes if node.condition is NodeCondition.DRAINED}
+        stay = set()
         for job in jobs:
             for each in (job, *job.members, *job.copies):
-                if each.held_by_slurm and each.entered:
+                if not each.held_by_slurm:
+                    continue
+                if each.entered:
                     for name in each.pinned:
                         found[name][each.user] = now
+                if each.id in self.stay_held or (each.entered and drained & {*each.pinned}):
+                    stay.add(each.id)
+        self.stay_held = frozenset(stay)
         self._failed = dict(found)
         common = frozenset(name for name, users in found.items() if len(users) > 1)
         self.closed = common if len(common) <= max(1.0, len(nodes) * _MOST) else frozenset()

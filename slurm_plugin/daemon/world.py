@@ -720,6 +720,11 @@ class LiveWorld:
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 
+    @property
+    def stay_held(self) -> frozenset[str]:
+        """The jobs that stay held: Slurm has drained a node for each."""
+        return self._closures.launches.stay_held
+
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
         """Return the nodes on which a job without GPUs may start now; None for all."""
         closed = self._closures.at_start(seen, self._now)

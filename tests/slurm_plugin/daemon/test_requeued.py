@@ -44,6 +44,19 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
         assert site.see(replace(WAITING, held=True, restarts=1, reason=reason)) == []
 
 
+def test_a_job_for_which_slurm_has_drained_a_node_costs_no_other_node() -> None:
+    site = Site(running(WAITING, "n0"), nodes=TWO)
+    site.cycle()
+    drained = replace(TWO[0], condition=NodeCondition.DRAINED)
+    failed = launch_failed(WAITING, "n0")
+    assert site.see(failed, nodes=(drained, TWO[1])) == [left(WAITING)]
+    # It has left, and its node may be there again; only a release lets it go.
+    gone = replace(failed, reservation="", pinned=())
+    assert site.see(gone, nodes=TWO) == []
+    freed = replace(gone, held=False, begin_s=None, reason="")
+    assert places(site.see(freed, seconds=90)).keys() == {"1"}
+
+
 def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_nobody_s() -> None:
     site, numbers = Site(WAITING, nodes=TWO), iter(range(1, 99))
     site.cycle()
