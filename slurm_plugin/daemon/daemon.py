@@ -210,6 +210,7 @@ class Daemon:
         actions = () if self._settling(now) else self._actions(now)
         moves = changes_for(self._world, actions, self._settings, now)
         changes = (*self._holding(now), *moves, *self._passing(actions, moves, now))
+        # Let go and placed elsewhere, each would cost another node.
         held = self._world.stay_held
         changes = tuple(c for c in changes if not (isinstance(c, Release) and c.job in held))
         if self._settling(now):
