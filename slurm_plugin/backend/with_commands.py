@@ -531,6 +531,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
         up_since_s=_number(row, "slurmd_start_time") or 0.0,
+        reason=_text(row, "reason"),
     )
 
 

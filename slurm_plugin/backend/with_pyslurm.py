@@ -447,10 +447,10 @@ def _dependency(found: dict[str, Any] | None) -> str:
     return ",".join(f"{kind}:{job}" for kind, jobs in kinds.items() for job in jobs)
 
 
-def _text(job: Any, name: str) -> str:
-    """Return a text of a user's, who may give any bytes; pyslurm takes them for UTF-8."""
+def _text(shown: Any, name: str) -> str:
+    """Return a text that somebody gave, of any bytes; pyslurm takes them for UTF-8."""
     try:
-        return getattr(job, name) or ""
+        return getattr(shown, name) or ""
     except UnicodeDecodeError as error:
         return bytes(error.object).decode("utf-8", "replace")
 
@@ -488,6 +488,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         partitions=frozenset(node.partitions or ()),
         features=frozenset(node.active_features or ()),
         up_since_s=float(node.slurmd_start_time or 0),
+        reason=_same(_text(node, "reason")),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import SlurmJob, SlurmNode
@@ -15,8 +16,26 @@ from slurm_plugin.backend import SlurmJob, SlurmNode
 DOUBTED_S = 300.0
 """How long nothing is started on a node on which Slurm could launch no job."""
 
+_TOLD_S = 5.0
+"""Slurm may show that it holds a job before it shows that it has drained the node."""
+
 _MOST = 0.25
 """Where jobs could not be launched on more of the nodes than this share, it is for the jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A job that Slurm holds.
+
+    Attributes:
+        since_s: when that was seen first.
+        where: the nodes on which it was placed.
+        failed: whether its prolog has failed there.
+    """
+
+    since_s: float
+    where: frozenset[str]
+    failed: bool = False
 
 
 class Launches:
@@ -28,8 +47,9 @@ class Launches:
 
     Attributes:
         closed: the nodes that are closed to all.
-        stay_held: the jobs that Slurm holds since it could not launch them where it has drained the
-            node for it, as for a prolog that fails: elsewhere they would cost the next node.
+        stay_held: the jobs that Slurm holds since the prolog failed, for which it has drained the
+            node: elsewhere they would cost the next one. `nohold_on_prolog_fail` is the site's word
+            that they may. For some seconds, all that it holds.
     """
 
     def __init__(self) -> None:
@@ -37,6 +57,7 @@ class Launches:
         self._failed: dict[str, dict[str, float]] = {}
         self._away: frozenset[str] = frozenset()
         self.closed: frozenset[str] = frozenset()
+        self._held: dict[str, _Held] = {}
         self.stay_held: frozenset[str] = frozenset()
 
     def note(self, jobs: Iterable[SlurmJob], nodes: Collection[SlurmNode], now: float) -> bool:
@@ -59,8 +80,8 @@ class Launches:
             lasting = {user: s for user, s in users.items() if from_s < s <= now}
             if lasting:
                 found[name] = lasting
-        drained = {node.name for node in nodes if node.condition is NodeCondition.DRAINED}
-        stay = set()
+        drained = {node.name for node in nodes if _prolog_failed(node)}
+        held: dict[str, _Held] = {}
         for job in jobs:
             for each in (job, *job.members, *job.copies):
                 if not each.held_by_slurm:
@@ -68,9 +89,12 @@ class Launches:
                 if each.entered:
                     for name in each.pinned:
                         found[name][each.user] = now
-                if each.id in self.stay_held or (each.entered and drained & {*each.pinned}):
-                    stay.add(each.id)
-        self.stay_held = frozenset(stay)
+                where = frozenset(each.pinned) if each.entered else frozenset[str]()
+                known = self._held.get(each.id) or _Held(now, where)
+                held[each.id] = replace(known, failed=known.failed or bool(known.where & drained))
+        self._held = held
+        young = {job for job, known in held.items() if 0 <= now - known.since_s < _TOLD_S}
+        self.stay_held = frozenset(young | {job for job, known in held.items() if known.failed})
         self._failed = dict(found)
         common = frozenset(name for name, users in found.items() if len(users) > 1)
         self.closed = common if len(common) <= max(1.0, len(nodes) * _MOST) else frozenset()
@@ -92,3 +116,11 @@ class Launches:
 
     def _users(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset(users) for name, users in self._failed.items()}
+
+
+def _prolog_failed(node: SlurmNode) -> bool:
+    """Whether Slurm has drained the node since a prolog failed; other reasons are the node's own.
+
+    It drains one for a job that a restart of slurmd left behind, too (`Duplicate jobid`).
+    """
+    return node.condition is NodeCondition.DRAINED and node.reason.startswith("Prolog error")

@@ -722,7 +722,7 @@ class LiveWorld:
 
     @property
     def stay_held(self) -> frozenset[str]:
-        """The jobs that stay held: Slurm has drained a node for each."""
+        """The jobs that stay held: the prolog of each has failed."""
         return self._closures.launches.stay_held
 
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:

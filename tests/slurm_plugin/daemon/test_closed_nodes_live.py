@@ -1,16 +1,19 @@
 """A node goes away under a job on a real Slurm: other jobs are placed elsewhere meanwhile."""
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.testbed import Testbed, TestbedError
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive, started
-from tests.slurm_plugin.jobs import Submitter, await_job, deadline, pending
+from slurm_plugin.backend import JobState, SlurmBackend, open_backend
+from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes, usual_site
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive, ended, started
+from tests.slurm_plugin.jobs import Submitter, await_job, deadline, end_all, pending
 
 pytestmark = pytest.mark.slurm
 
@@ -117,3 +120,45 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
     assert daemon.world.later.keys() == put_off
     shown = backend.read().jobs
     assert {shown[job].reservation for job in put_off} == {""}
+
+
+@pytest.fixture
+def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
+    """Three nodes whose prolog fails for the jobs with the comment `fails`."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        prolog = folder / "prolog"
+        prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_COMMENT" != fails ]\n')
+        prolog.chmod(0o755)
+        site = usual_site(fake_nodes(3))
+        more = f"Prolog={prolog}", "PrologFlags=Alloc"
+        cluster = Testbed.create(
+            installation, folder / "slurm", replace(site, settings=(*site.settings, *more))
+        )
+        for key, value in cluster.environment().items():
+            monkeypatch.setenv(key, value)
+        try:
+            cluster.up()
+            yield cluster
+            end_all(cluster)
+        finally:
+            cluster.down()
+
+
+def test_a_job_whose_prolog_fails_drains_one_node(
+    prolog_fails: Testbed, tmp_path: Path
+) -> None:
+    submitter, backend = Submitter(prolog_fails, tmp_path), open_backend("commands")
+    daemon = daemon_of(backend, "steady")
+    fails = submitter.submit("--gpu-set=1", "--gpus=1", "--comment=fails", seconds=1)
+    drive(daemon, lambda: backend.read().jobs[fails].held_by_slurm, 30)
+    later = [submitter.submit("--gpu-set=1", "--gpus=1", seconds=8) for _ in range(3)]
+    drive(daemon, ended(backend, later), 40)
+    closed = [node for node in backend.read().nodes if node.condition is not NodeCondition.UP]
+    assert [node.reason for node in closed] == ["Prolog error"]
+    # Its user mends it and lets it go. Slurm would begin it two minutes later.
+    mended = "comment=", "starttime=now"
+    prolog_fails.command("scontrol", "update", f"jobid={fails}", *mended)
+    prolog_fails.command("scontrol", "release", fails)
+    drive(daemon, ended(backend, [fails]), 30)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import JobState, Release, SlurmJob
+from slurm_plugin.backend import JobState, Release, SlurmJob, SlurmNode
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
@@ -35,6 +35,8 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
     site = Site(running(WAITING, "n0"))
     site.cycle()
     failed = launch_failed(WAITING, "n0")
+    assert site.see(failed) == [left(WAITING)]
+    site.clock.now += 5
     assert site.see(failed) == [left(WAITING), Release("1")]
     # One without GPUs has left already.
     gone = replace(failed, gpus=0, mark="", reservation="", pinned=())
@@ -44,15 +46,30 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
         assert site.see(replace(WAITING, held=True, restarts=1, reason=reason)) == []
 
 
-def test_a_job_for_which_slurm_has_drained_a_node_costs_no_other_node() -> None:
+def drained_for(reason: str) -> SlurmNode:
+    return replace(TWO[0], condition=NodeCondition.DRAINED, reason=reason)
+
+
+def test_a_job_that_a_node_does_not_take_is_let_go_for_the_others() -> None:
     site = Site(running(WAITING, "n0"), nodes=TWO)
     site.cycle()
-    drained = replace(TWO[0], condition=NodeCondition.DRAINED)
+    nodes = drained_for("Duplicate jobid"), TWO[1]
     failed = launch_failed(WAITING, "n0")
-    assert site.see(failed, nodes=(drained, TWO[1])) == [left(WAITING)]
-    # It has left, and its node may be there again; only a release lets it go.
+    assert site.see(failed, nodes=nodes) == [left(WAITING)]
     gone = replace(failed, reservation="", pinned=())
-    assert site.see(gone, nodes=TWO) == []
+    assert site.see(gone, seconds=5) == [Release("1")]
+
+
+def test_a_job_whose_prolog_fails_costs_no_other_node() -> None:
+    site = Site(running(WAITING, "n0"), nodes=TWO)
+    site.cycle()
+    failed = launch_failed(WAITING, "n0")
+    assert site.see(failed) == [left(WAITING)]
+    # Slurm drains the node a moment later, when the job has left it.
+    gone = replace(failed, reservation="", pinned=())
+    assert site.see(gone, nodes=(drained_for("Prolog error"), TWO[1])) == []
+    # Its node may be there again; only a release lets it go.
+    assert site.see(gone, nodes=TWO, seconds=90) == []
     freed = replace(gone, held=False, begin_s=None, reason="")
     assert places(site.see(freed, seconds=90)).keys() == {"1"}
 
