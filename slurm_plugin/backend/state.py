@@ -57,8 +57,8 @@ class SlurmNode:
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
     maintenance; one that is `asleep` (powered down) takes a job that wakes it. `features` are those
     that are active. `disk_mb` is its temporary disk, `gres` what it has beside GPUs,
-    as (name, count) pairs. `up_since_s` is when its slurmd started. `reason` is why it is drained or
-    down, in the words of Slurm or an admin.
+    as (name, count) pairs. `up_since_s` is when its slurmd started. `reason` is why it is drained
+    or down, in the words of Slurm or an admin.
     """
 
     name: str
