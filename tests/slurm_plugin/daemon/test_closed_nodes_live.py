@@ -146,9 +146,7 @@ def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) ->
             cluster.down()
 
 
-def test_a_job_whose_prolog_fails_drains_one_node(
-    prolog_fails: Testbed, tmp_path: Path
-) -> None:
+def test_a_job_whose_prolog_fails_drains_one_node(prolog_fails: Testbed, tmp_path: Path) -> None:
     submitter, backend = Submitter(prolog_fails, tmp_path), open_backend("commands")
     daemon = daemon_of(backend, "steady")
     fails = submitter.submit("--gpu-set=1", "--gpus=1", "--comment=fails", seconds=1)
