@@ -12,7 +12,6 @@ from slurm_plugin.backend import (
     Enter,
     JobState,
     Leave,
-    Release,
     Requeue,
     Resources,
     Signal,
@@ -88,13 +87,10 @@ def changes_for(
             changes += member_changes(known.slurm, placed.get(job), starting)
             changes += gang_end(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
-        if known.slurm.state is JobState.PENDING and waits and job not in placed:
-            if known.request.placed(known.slurm):
-                changes.append(_leave(world, known))
-            if known.slurm.held_by_slurm:
-                # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
-                changes.append(Release(element_id(known.slurm)))
-    return (*changes, *world.leaderless, *world.intruders)
+        waits = waits and known.slurm.state is JobState.PENDING and job not in placed
+        if waits and known.request.placed(known.slurm):
+            changes.append(_leave(world, known))
+    return (*changes, *world.let_go(), *world.leaderless, *world.intruders)
 
 
 def alone_on(world: LiveWorld, changes: Iterable[Change]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hetsched_core.throughput import match_gpu
 from hetsched_core.types import NodeView, ReasonCode
-from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
+from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
 from slurm_plugin.daemon.attempts import Attempts, Kind, kind_of
 from slurm_plugin.daemon.kept import Kept
 from slurm_plugin.daemon.request import Request
@@ -126,8 +126,8 @@ class CpuJobs:
         # Whose jobs have met a limit: when one of them is tried again.
         self._limited: dict[tuple[str, str, str], float] = {}
 
-    def changes(self, cycle: CpuCycle) -> Iterator[Enter | Leave | Release]:
-        """Yield which of them start now, which give their places back, and which are let go."""
+    def changes(self, cycle: CpuCycle) -> Iterator[Enter | Leave]:
+        """Yield which of them start now, and which give their places back."""
         rooms, now = _Rooms(cycle), cycle.now
         self.beyond.clear()
         there = {each.job.id for each in cycle.waiting}
@@ -139,9 +139,6 @@ class CpuJobs:
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
         self._attempts.forget(now)
         for each in cycle.waiting:
-            if each.job.held_by_slurm:
-                # Nothing else would let go of it; how often Slurm tries is its MaxBatchRequeue.
-                yield Release(each.job.id)
             if not each.job.entered:
                 if each.request.placed(each.job):
                     yield each.leave

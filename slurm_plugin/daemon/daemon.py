@@ -42,7 +42,7 @@ from slurm_plugin.backend import (
     SlurmState,
     apply_changes,
 )
-from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Release, Requeue, Signal
+from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes, warned_jobs
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims, check_fit
 from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
@@ -210,9 +210,6 @@ class Daemon:
         actions = () if self._settling(now) else self._actions(now)
         moves = changes_for(self._world, actions, self._settings, now)
         changes = (*self._holding(now), *moves, *self._passing(actions, moves, now))
-        # Let go and placed elsewhere, each would cost another node.
-        held = self._world.stay_held
-        changes = tuple(c for c in changes if not (isinstance(c, Release) and c.job in held))
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))

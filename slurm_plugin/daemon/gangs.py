@@ -21,7 +21,6 @@ from slurm_plugin.backend import (
     Enter,
     JobState,
     Leave,
-    Release,
     Requeue,
     RequeueEnded,
     SlurmJob,
@@ -262,9 +261,6 @@ def member_changes(
                 yield RequeueEnded(name)
             case _:
                 pass
-        if member.held_by_slurm and not runs:
-            # Nothing else would let go of it.
-            yield Release(name)
 
 
 def gang_end(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:

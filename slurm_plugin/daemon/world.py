@@ -39,6 +39,7 @@ from slurm_plugin.backend import (
     Cancel,
     JobState,
     Leave,
+    Release,
     SlurmJob,
     SlurmNode,
     SlurmSite,
@@ -720,10 +721,20 @@ class LiveWorld:
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 
-    @property
-    def stay_held(self) -> frozenset[str]:
-        """The jobs that stay held: the prolog of each has failed."""
-        return self._closures.launches.stay_held
+    def let_go(self) -> Iterator[Release]:
+        """Yield the end of each hold that Slurm has put on what it could not launch.
+
+        Nothing else would let go of it. How often Slurm tries is its MaxBatchRequeue.
+        """
+        stay = self._closures.launches.stay_held
+        for seen in (
+            *(known.slurm for known in self.units()),
+            *(each.job for each in self.without_gpus),
+        ):
+            members = () if seen.state is JobState.RUNNING else seen.members
+            for each in (seen, *members):
+                if each.held_by_slurm and each.id not in stay:
+                    yield Release(element_id(seen, each.element) if seen.array else each.id)
 
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
         """Return the nodes on which a job without GPUs may start now; None for all."""
