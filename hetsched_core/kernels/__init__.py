@@ -2,7 +2,8 @@
 
 A kernel has one signature, so that it is compiled once whatever it is called with, and compiles at
 its first call, so that importing it costs nothing. What was compiled is kept on disk
-(`NUMBA_CACHE_DIR`, else `__pycache__` beside the source, else the user's cache directory).
+(`NUMBA_CACHE_DIR`, else `__pycache__` beside the source, else the user's cache directory), but not
+where others could change it.
 
 Two rules, both held by tests:
 
@@ -24,8 +25,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import os
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 import numba
@@ -158,16 +163,60 @@ class Kernel(Generic[P, R]):
         """Load the compiled function from the cache, else compile it and keep it there."""
         # An option that numba does not document: a test compiles a kernel that rests on it.
         counted = numba.njit if self._allocates else functools.partial(numba.njit, _nrt=False)
-        dispatcher = counted(error_model="numpy")(self.py_func)
-        # Where neither the installation nor the user's cache can be written, it has to do without.
-        with contextlib.suppress(RuntimeError):
-            dispatcher.enable_caching()
-        with event.install_listener("numba:compile", _OnCompile(self.py_func.__name__)):
-            dispatcher.compile(_signature_of(self.py_func))
+        make = counted(error_model="numpy")
+        dispatcher = make(self.py_func)
+        with _others_cannot_write():
+            # Where neither the installation nor the user's cache can be written, it does without.
+            with contextlib.suppress(RuntimeError):
+                dispatcher.enable_caching()
+                folder = dispatcher.stats.cache_path
+                owner = Path(inspect.getfile(self.py_func)).stat().st_uid
+                if folder and not _is_safe(Path(folder), owner):
+                    dispatcher = make(self.py_func)
+            with event.install_listener("numba:compile", _OnCompile(self.py_func.__name__)):
+                dispatcher.compile(_signature_of(self.py_func))
         dispatcher.disable_compile()
         compiled: Callable[P, R] = dispatcher
         self._compiled = compiled
         return compiled
+
+
+@contextlib.contextmanager
+def _others_cannot_write() -> Iterator[None]:
+    """Let no one else write what is made meanwhile, whatever the umask."""
+    # First the strictest: other threads may be making files.
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@functools.cache
+def _is_safe(folder: Path, owner: int) -> bool:
+    """Whether what a cache folder holds, which will be run, was put there by no one else.
+
+    Args:
+        folder: where numba keeps compiled functions.
+        owner: whose the source file is, by number: what that user writes is run anyway.
+    """
+    ours = {os.geteuid(), 0, owner}
+    for path in (folder, *folder.iterdir(), *folder.resolve().parents):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            # Another process has put its own in the place of it.
+            continue
+        above = path in folder.resolve().parents
+        open_to_all = found.st_mode & stat.S_IWOTH and not (above and found.st_mode & stat.S_ISVTX)
+        if open_to_all or not (above or found.st_uid in ours):
+            _announcer.say(
+                f"hetsched: compiled kernels are not kept in {folder}, and compiled each time: "
+                f"others can write {path}, and what lies there is run; chmod o-w, or remove it"
+            )
+            return False
+    return True
 
 
 _imported: list[Kernel[Any, Any]] = []

@@ -88,6 +88,29 @@ def test_a_kernel_runs_where_nothing_can_be_cached(tmp_path: Path) -> None:
     assert run(tmp_path / "file").stdout == "128.0\n"
 
 
+def test_others_can_change_nothing_of_what_is_kept_and_what_they_could_change_is_not_run(
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "cache"
+    before = os.umask(0)
+    try:
+        run(cache)
+    finally:
+        os.umask(before)
+    made = [cache, *cache.rglob("*")]
+    assert any(path.suffix == ".nbi" for path in made)
+    assert not any(path.stat().st_mode & 0o022 for path in made)
+    index = next(path for path in made if path.suffix == ".nbi")
+    for path in (index, index.parent, cache, tmp_path):
+        path.chmod(path.stat().st_mode | 0o002)
+        told = run(cache)
+        assert f"others can write {path}," in told.stderr
+        assert "compiling" in told.stderr
+        assert told.stdout == "128.0\n"
+        path.chmod(path.stat().st_mode & ~0o002)
+    assert run(cache).stderr == ""
+
+
 def test_a_kernel_takes_read_only_and_writable_arrays_with_one_signature() -> None:
     out = np.empty(3)
     values = np.arange(3.0)
