@@ -64,7 +64,6 @@ test-slurm: env
 # What all else rests on, under the Slurm of Debian's stable release, for which there is no pyslurm.
 test-slurm-stable: env
 	$(BIN)/python -m pytest -n 2 --dist loadfile --slurm 24.11 -m "slurm and not pyslurm" \
-		--deselect "tests/slurm_plugin/backend/test_holding.py::test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back" \
 		tests/slurm_plugin/backend/test_holding.py tests/slurm_plugin/submit/test_under_the_daemon.py \
 		tests/slurm_plugin/testbed/test_testbed.py $(PYTEST_ARGS)
 

@@ -134,7 +134,8 @@ def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforci
     with script_instead(testbed, NOTHING):
         blocker = sbatch(testbed, "--exclusive", "--nodes=6", "--wrap=sleep 600")
         await_job(backend, blocker, running)
-        job = submitter.submit("--gpu-set=2,4 --gpu-types=v100", "--gpus=2")
+        per_gpu = ("--cpus-per-gpu=2", "--mem-per-gpu=1G")
+        job = submitter.submit("--gpu-set=2,4 --gpu-types=v100", "--gpus=4", *per_gpu)
         rigid = sbatch(testbed, "--gpus=3", "--wrap=sleep 600")
         # In the first cycle there may be too many to ask about.
         drive(daemon, lambda: {job, rigid} <= set(daemon.world.jobs), 30)
