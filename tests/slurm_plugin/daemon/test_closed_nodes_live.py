@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,11 @@ pytestmark = pytest.mark.slurm
 def is_condition(backend: SlurmBackend, node: str, condition: NodeCondition) -> Callable[[], bool]:
     """Whether a node stands so."""
     return lambda: next(n for n in backend.read().nodes if n.name == node).condition is condition
+
+
+def are_placed(backend: SlurmBackend, jobs: Sequence[str]) -> Callable[[], bool]:
+    """Whether all of these jobs have been placed."""
+    return lambda: all(backend.read().jobs[job].reservation for job in jobs)
 
 
 def come_back(testbed: Testbed, backend: SlurmBackend, node: str) -> None:
@@ -116,7 +121,7 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
             testbed.command("scancel", *jobs)
             drive(daemon, ended(backend, jobs), 20)
         jobs = [submitter.submit(*wide, seconds=600) for _ in backend.read().nodes]
-        drive(daemon, lambda: all(backend.read().jobs[job].reservation for job in jobs), 20)
+        drive(daemon, are_placed(backend, jobs), 20)
         for job in jobs:
             with contextlib.suppress(TestbedError):
                 testbed.command("scontrol", "update", f"jobid={job}", "starttime=now+1hour")
