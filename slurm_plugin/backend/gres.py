@@ -125,14 +125,18 @@ NO_LIMIT = 1_000_000
 
 
 @lru_cache(maxsize=4096)
-def node_range(count: int, most: int, tasks: int, tasks_per_node: int) -> tuple[int, int]:
+def node_range(
+    count: int, most: int, cpus: int, tasks: int, tasks_per_node: int
+) -> tuple[int, int]:
     """Return the least and the most nodes of a job, 0 for no most.
+
+    It has a CPU on each, at least: Slurm's `count` takes no heed of `--overcommit`.
 
     Without a most, Slurm's `count` is where it thinks that the job might run, not what it needs. So
     it is under `--spread-job` once Slurm has looked for nodes: all that the job might have.
     """
     if 0 < most < NO_LIMIT:
-        return min(count, most), most
+        return min(count, most, max(1, cpus)), most
     return (math.ceil(tasks / tasks_per_node) if tasks_per_node else 1), 0
 
 

@@ -426,6 +426,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
             node_range(
                 _whole(row, "node_count"),
                 _whole(row, "max_nodes"),
+                _whole(row, "cpus"),
                 _whole(row, "tasks"),
                 _whole(row, "tasks_per_node"),
             ),

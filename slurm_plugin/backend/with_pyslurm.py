@@ -404,6 +404,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
             node_range(
                 job.num_nodes or 0,
                 _count_or_0(job.max_nodes),
+                job.cpus or 0,
                 job.ntasks or 0,
                 _count_or_0(job.ntasks_per_node),
             ),

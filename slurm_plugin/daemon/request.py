@@ -265,8 +265,11 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
     """
     if mark.options.counts is not None:
         return _elastic(key, mark, mark.options.counts, seen, own)
-    gpus = max(1, own.gpus)
-    exact = _nodes_by_gpus(own)
+    on_each = _gpus_on_each_node(own)
+    least = max(own.gpus // on_each if on_each else 0, own.least_nodes, len(own.nodes))
+    # Slurm shows them for one node, and gives a job one on each that it needs for its CPUs.
+    gpus = on_each * least or (max(own.gpus, least) if own.gpus else 1)
+    memory_mb = max(own.memory_mb, own.asked.memory_mb_per_node * least)
     return Request(
         key=key,
         mark=mark,
@@ -274,21 +277,21 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
         counts=RequirementSet.rigid(gpus),
         default_count=gpus,
         gpu_types=frozenset(own.gpu_types) or None,
-        least_nodes=max(exact or own.least_nodes, len(own.nodes)),
-        most_nodes=exact or own.most_nodes,
+        least_nodes=least,
+        most_nodes=least if on_each else own.most_nodes,
         cpus_per_gpu=math.ceil(own.cpus / gpus),
-        memory_mb_per_gpu=math.ceil(own.memory_mb / gpus),
+        memory_mb_per_gpu=math.ceil(memory_mb / gpus),
         movable=False,
         why_not=_why_not(seen) or _names_too_few(own),
     )
 
 
-def _nodes_by_gpus(own: Own) -> int:
-    """Return on how many nodes a job runs that asks for GPUs by node alone; 0 for any other."""
+def _gpus_on_each_node(own: Own) -> int:
+    """Return the GPUs that a job has on each node which asks for them by node alone; 0 else."""
     texts = own.resources
-    on_each, _ = gpus_in(texts.per_node or "")
-    alone = on_each and not (texts.per_job or texts.per_socket or texts.per_task)
-    return own.gpus // on_each if alone else 0
+    if texts.per_job or texts.per_socket or texts.per_task:
+        return 0
+    return gpus_in(texts.per_node or "")[0]
 
 
 def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: Own) -> Request:
@@ -333,6 +336,8 @@ def _why_not(seen: SlurmJob) -> str:
         return ""
     if seen.het_job:
         return "hetsched places no heterogeneous jobs; submit it to nodes that it does not manage"
+    if "*" in seen.constraint:
+        return "hetsched places no job whose constraint counts nodes; Slurm takes none with a list"
     if len(seen.gpu_types) > 1:
         return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"
     return ""

@@ -163,13 +163,15 @@ def test_of_what_each_task_asks_for_its_gpus_are_told(text: str | None, gpus: st
 
 
 @pytest.mark.parametrize(
-    ("count", "most", "tasks", "per_node", "least_and_most"),
+    ("count", "most", "cpus", "tasks", "per_node", "least_and_most"),
     [
-        *((2, 2, 2, 0, (2, 2)), (2, 0, 8, 0, (1, 0)), (2, 0, 8, 4, (2, 0))),
-        *((1, NO_LIMIT, 1, 0, (1, 0)), (6, 2, 2, 0, (2, 2))),
+        *((2, 2, 2, 2, 0, (2, 2)), (2, 0, 8, 8, 0, (1, 0)), (2, 0, 8, 8, 4, (2, 0))),
+        *((1, NO_LIMIT, 1, 1, 0, (1, 0)), (6, 2, 2, 2, 0, (2, 2))),
+        # Of tasks that share CPUs it counts each.
+        *((2, 64, 1, 64, 0, (1, 64)), (2, 40, 40, 40, 0, (2, 40))),
     ],
 )
 def test_slurm_s_guess_at_the_number_of_nodes_is_no_need(
-    count: int, most: int, tasks: int, per_node: int, least_and_most: tuple[int, int]
+    count: int, most: int, cpus: int, tasks: int, per_node: int, least_and_most: tuple[int, int]
 ) -> None:
-    assert node_range(count, most, tasks, per_node) == least_and_most
+    assert node_range(count, most, cpus, tasks, per_node) == least_and_most

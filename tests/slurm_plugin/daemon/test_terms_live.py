@@ -159,3 +159,22 @@ def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and
         (job, node) for job in jobs for node in ("n1", "n4")
     )
     assert all("," not in gpus for _, _, gpus in lines)
+
+
+def test_of_how_many_nodes_a_job_needs_slurm_s_guess_is_taken_for_no_more_than_that(
+    backend: SlurmBackend, testbed: Testbed
+) -> None:
+    daemon = daemon_of(backend, "steady")
+    wants = {
+        # For their CPUs they need two nodes, and Slurm gives a GPU on each.
+        ("--gpus-per-node=1", "-n40"): (2, 2),
+        ("--gpus=1", "-n40"): (2, 2),
+        # Slurm guesses two nodes for tasks that share CPUs.
+        ("--gpus=1", "--overcommit", "-n64"): (1, 1),
+    }
+    jobs = {sbatch(testbed, *asks, "--wrap=sleep 600"): each for asks, each in wants.items()}
+    never = sbatch(testbed, "--gpus-per-node=1", "-N2", "-C[ib*1&nvme*1]", "--wrap=sleep 600")
+    drive(daemon, is_in(backend, JobState.RUNNING, *jobs), 20)
+    seen = backend.read().jobs
+    assert {job: (len(seen[job].nodes), seen[job].gpus) for job in jobs} == jobs
+    assert "counts nodes" in str(daemon.world.jobs[never].blocked)
