@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -209,16 +209,16 @@ class ManagedJob:
         return Reason(code_of(seen.reason) or ReasonCode.QUOTA, detail=seen.reason)
 
     def limit_may_be_gone(self, ended: SlurmJob, now: float) -> None:
-        """Believe Slurm's last word of a limit on jobs no more where one that counted there ends.
+        """Believe Slurm's last word of a limit no more where a job that counted there ends.
 
-        Of a limit on GPUs, or other things, such an end may not free enough: Slurm says when it
-        does, and no other job is to make room for this one before.
+        Of a limit on other things than jobs, one is to free what this one asks for: no other job
+        is to make room for it in vain.
         """
-        seen, word = self.slurm, word_of(self.slurm.reason)
-        if self.limited_s is None or "Job" not in word or code_of(word) is not ReasonCode.QUOTA:
-            return
-        of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
-        if of(ended) == of(seen):
+        seen = self.slurm
+        if self.quota is not None and _frees(ended, seen, word_of(self.quota[0].detail)):
+            self.quota = None
+        word = word_of(seen.reason)
+        if self.limited_s is not None and "Job" in word and _frees(ended, seen, word):
             self.limited_s = now - BELIEVED_S
             self.quota = None
 
@@ -390,6 +390,26 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     # What starts with a gang's leader may come under a limit that the leader does not.
     placed = (member.reason for member in seen.members if member.entered)
     return next((Reason(c, detail=said) for said in placed if (c := code_of(said)) in LIMITS), None)
+
+
+_COUNTED: Mapping[str, Callable[[SlurmJob], float]] = {
+    "Job": lambda _: 1,
+    "GRES": attrgetter("gpus"),
+    "Cpu": attrgetter("cpus"),
+    "Mem": attrgetter("memory_mb"),
+    "Node": lambda job: len(job.nodes) or job.least_nodes,
+    "Billing": lambda _: 1,
+}
+"""A part of Slurm's word for a limit -> what counts there of a job."""
+
+
+def _frees(ended: SlurmJob, waits: SlurmJob, word: str) -> bool:
+    """Whether the end of a job may take away the limit that Slurm names of one that waits."""
+    if code_of(word) is not ReasonCode.QUOTA or "Min" in word:
+        return False
+    of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
+    counted = next((each for part, each in _COUNTED.items() if part in word), None)
+    return counted is not None and of(ended) == of(waits) and counted(ended) >= counted(waits)
 
 
 def not_started(seen: SlurmJob) -> Reason | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -275,6 +276,34 @@ def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has
         assert s <= 1.0 or calls == []
         site.clock.now += s
         assert {call.job for call in (*calls, *site.cycle(), *site.cycle())} == {"5"}
+
+
+@pytest.mark.parametrize(
+    ("said", "peer", "lifts"),
+    [
+        ("QOSGrpCpuLimit", {"qos": "night", "cpus": 2}, True),
+        ("QOSGrpCpuLimit", {"qos": "night", "cpus": 1}, False),
+        ("QOSGrpCpuLimit", {"cpus": 2}, False),
+        ("QOSMaxMemoryPerUser", {"user": "alice", "qos": "night", "memory_mb": 100}, False),
+        ("AssocGrpNodeLimit", {"account": "a"}, True),
+        ("QOSGrpGRES", {"qos": "night"}, True),
+        ("QOSGrpCPURunMinutesLimit", {"qos": "night", "cpus": 9}, False),
+    ],
+)
+def test_a_limit_that_a_placed_job_met_may_be_gone_with_a_job_that_took_as_much_of_it(
+    said: str, peer: dict[str, Any], lifts: bool
+) -> None:
+    waits = replace(RIGID, qos="night", account="a", cpus=2, memory_mb=200)
+    other = replace(running(RIGID, "n0"), id="6", user="bob", account="b", qos="day")
+    other = replace(other, **peer)
+    site = Site(waits, other, nodes=(node("n0", 1),))
+    assert places(site.cycle()).keys() == {"5"}
+    limited = replace(placed(waits, "n0"), reason=said)
+    assert {type(call) for call in site.see(limited, other, seconds=3)} == {Leave}
+    assert site.see(waits, other, seconds=3) == []
+    assert places(site.see(waits, seconds=2, nodes=(node("n0"),))).keys() == (
+        {"5"} if lifts else set()
+    )
 
 
 @pytest.mark.parametrize(
