@@ -37,7 +37,8 @@ def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]
         "modify qos strict set Flags=DenyOnLimit",
         "add qos each MaxTRESPerUser=gres/gpu=3",
         "add qos typed MaxTRESPerJob=gres/gpu:v100=1",
-        "modify user root set qos=normal,small,strict,each,typed",
+        "add qos narrow GrpTRES=cpu=1",
+        "modify user root set qos=normal,small,strict,each,typed,narrow",
     )
     with under_limits(installation, fake_nodes(2), *tell) as cluster:
         yield cluster
@@ -113,6 +114,27 @@ def test_a_job_runs_with_the_greatest_count_that_its_qos_allows_or_waits_and_say
     assert blocked.code is ReasonCode.QUOTA
     assert "QOS small: MaxTRESPerJob allows 4 GPUs, its least count is 6" in str(blocked)
     assert (pending(jobs[none]), jobs[none].pinned) == (True, ())
+
+
+def test_under_a_limit_on_cpus_one_starts_as_soon_as_another_has_ended(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    daemon = daemon_of(asked)
+    asks = ("--qos=narrow", "--gpus=1", "--wrap=sleep 600")
+    waiting = {sbatch(enforcing, *asks) for _ in range(3)}
+
+    def one_runs() -> bool:
+        """Whether one runs, and the others have met the limit."""
+        seen = asked.read().jobs
+        others = {job for job in waiting if not running(seen[job])}
+        met = all(daemon.world.jobs[job].blocked for job in others)
+        return len(others) == len(waiting) - 1 and met
+
+    while waiting:
+        drive(daemon, one_runs, 20)
+        (runs,) = (job for job in waiting if running(asked.read().jobs[job]))
+        enforcing.command("scancel", runs)
+        waiting.remove(runs)
 
 
 def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
