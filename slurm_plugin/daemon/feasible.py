@@ -17,7 +17,7 @@ from hetsched_core.types import (
     RequirementSet,
 )
 from slurm_plugin.backend import GpuLimit
-from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.request import Request, on_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,31 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
     unknown = frozenset(name for name, gb in known.items() if gb is None)
     enough = (name for name, gb in known.items() if gb is not None and gb * 1024 >= least_mb)
     return unknown.union(enough), unknown
+
+
+def with_enough_nodes(request: Request, cluster: Cluster) -> Request:
+    """Return a job without a set on as many nodes as its CPUs and memory need.
+
+    Slurm spreads it over them. How many GPUs it has then may depend on how many they are.
+    """
+    own = request.own
+    if not (request.rigid and own.gpus):
+        return request
+    may = [
+        node
+        for node in cluster
+        if (request.gpu_types is None or node.gpu_type in request.gpu_types)
+        and node.gpus >= (own.gpus_on_each or 1)
+    ]
+    for nodes in range(request.least_nodes, (own.most_nodes or len(may)) + 1):
+        memory_mb = own.asked.memory_mb_per_node or own.memory_mb / nodes
+        if any(
+            own.cpus <= (node.cpus or math.inf) * nodes
+            and memory_mb <= (node.memory_mb or math.inf)
+            for node in may
+        ):
+            return on_nodes(request, nodes) if own.gpus_in_all(nodes) > own.gpus else request
+    return request
 
 
 def with_whole_nodes(

@@ -149,6 +149,18 @@ class Own:
         return (self.resources.nodes or (1, 0))[1] or None
 
     @property
+    def gpus_on_each(self) -> int:
+        """How many GPUs it has on each node, if it asks for them by node alone; 0 else."""
+        texts = self.resources
+        if texts.per_job or texts.per_socket or texts.per_task:
+            return 0
+        return gpus_in(texts.per_node or "")[0]
+
+    def gpus_in_all(self, nodes: int) -> int:
+        """Return how many GPUs it has on so many nodes; Slurm gives one on each at the least."""
+        return self.gpus_on_each * nodes or (self.gpus and max(self.gpus, nodes))
+
+    @property
     def terms(self) -> Terms:
         """The limit, tasks, CPUs and memory that a change of shape may have changed."""
         limit_s = self.time_limit_s
@@ -265,33 +277,42 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
     """
     if mark.options.counts is not None:
         return _elastic(key, mark, mark.options.counts, seen, own)
-    on_each = _gpus_on_each_node(own)
-    least = max(own.gpus // on_each if on_each else 0, own.least_nodes, len(own.nodes))
-    # Slurm shows them for one node, and gives a job one on each that it needs for its CPUs.
-    gpus = on_each * least or (max(own.gpus, least) if own.gpus else 1)
-    memory_mb = max(own.memory_mb, own.asked.memory_mb_per_node * least)
-    return Request(
+    least = max(own.gpus // (own.gpus_on_each or own.gpus or 1), own.least_nodes, len(own.nodes))
+    request = Request(
         key=key,
         mark=mark,
         own=own,
-        counts=RequirementSet.rigid(gpus),
-        default_count=gpus,
+        counts=RequirementSet.rigid(max(1, own.gpus)),
+        default_count=max(1, own.gpus),
         gpu_types=frozenset(own.gpu_types) or None,
         least_nodes=least,
-        most_nodes=least if on_each else own.most_nodes,
-        cpus_per_gpu=math.ceil(own.cpus / gpus),
-        memory_mb_per_gpu=math.ceil(memory_mb / gpus),
+        most_nodes=own.most_nodes,
+        cpus_per_gpu=own.cpus,
+        memory_mb_per_gpu=own.memory_mb,
         movable=False,
         why_not=_why_not(seen) or _names_too_few(own),
     )
+    return on_nodes(request, least)
 
 
-def _gpus_on_each_node(own: Own) -> int:
-    """Return the GPUs that a job has on each node which asks for them by node alone; 0 else."""
-    texts = own.resources
-    if texts.per_job or texts.per_socket or texts.per_task:
-        return 0
-    return gpus_in(texts.per_node or "")[0]
+def on_nodes(request: Request, least: int) -> Request:
+    """Return a job without a set as Slurm runs it if it needs so many nodes.
+
+    Slurm shows its GPUs for the fewest nodes that it asks for. Where it needs more, for its CPUs or
+    its memory, it has on each what it asks for by node, and else one at the least.
+    """
+    own = request.own
+    gpus = own.gpus_in_all(least) or 1
+    memory_mb = max(own.memory_mb, own.asked.memory_mb_per_node * least)
+    return replace(
+        request,
+        counts=RequirementSet.rigid(gpus),
+        default_count=gpus,
+        least_nodes=least,
+        most_nodes=least if own.gpus_on_each else own.most_nodes,
+        cpus_per_gpu=math.ceil(own.cpus / gpus),
+        memory_mb_per_gpu=math.ceil(memory_mb / gpus),
+    )
 
 
 def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: Own) -> Request:
@@ -304,8 +325,9 @@ def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: 
                 f"{','.join(sorted(types))} leaves them out"
             )
         types = types or frozenset(own.gpu_types)
-    default = counts.default_count(own.gpus or None)
-    gpus = own.gpus or default
+    gpus = own.gpus_in_all(own.least_nodes)
+    default = counts.default_count(gpus or None)
+    gpus = gpus or default
     cpus = asked.cpus_per_gpu or math.ceil(own.cpus / gpus)
     memory_mb = (
         math.ceil(asked.memory_mb_per_node * own.least_nodes / gpus)

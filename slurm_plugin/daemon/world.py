@@ -58,7 +58,7 @@ from slurm_plugin.daemon.copies import (
     startable,
 )
 from slurm_plugin.daemon.cpu_jobs import CpuJob
-from slurm_plugin.daemon.feasible import feasible_request, with_whole_nodes
+from slurm_plugin.daemon.feasible import feasible_request, with_enough_nodes, with_whole_nodes
 from slurm_plugin.daemon.gangs import (
     element_id,
     is_finishing,
@@ -829,8 +829,8 @@ class LiveWorld:
 
     def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
-        request = known.request
         assert self.cluster is not None
+        request = with_enough_nodes(known.request, self.cluster)
         limits = self._site.limits if self._site else None
         limit = limits.of(seen) if limits is not None else None
         held = known.run.configuration if known.run else None

@@ -169,6 +169,7 @@ def test_of_how_many_nodes_a_job_needs_slurm_s_guess_is_taken_for_no_more_than_t
         # For their CPUs they need two nodes, and Slurm gives a GPU on each.
         ("--gpus-per-node=1", "-n40"): (2, 2),
         ("--gpus=1", "-n40"): (2, 2),
+        ("--gpus-per-node=1", "--mem-per-cpu=8G", "-n10"): (2, 2),
         # Slurm guesses two nodes for tasks that share CPUs.
         ("--gpus=1", "--overcommit", "-n64"): (1, 1),
     }
