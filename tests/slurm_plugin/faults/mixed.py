@@ -330,6 +330,10 @@ class Users:
     def _nodes(self) -> Mapping[str, FakeNode]:
         return {node.name: node for node in self.site.cluster.layout.nodes}
 
+    def _was_over(self, name: str) -> bool:
+        """Whether a job was cancelled when all of it had ended."""
+        return self.cancelled.get(name, ("", 0.0, 0.0))[0] == "completing"
+
     def _may_be_left(self) -> set[str]:
         """Return the jobs that were cancelled, or that wait for what never came to a good end."""
         left = set(self.cancelled)
@@ -374,7 +378,11 @@ class Users:
         rows, end = rows_of[name], ends.get(name, "nothing")
         stopped = self.cancelled.get(name)
         on = self.depends.get(name)
-        if on and on.how != "afterany" and ends.get(on.first) != "COMPLETED":
+        if on and on.how != "afterany" and self._was_over(on.first):
+            # Whether its end counts as good is Slurm's to say.
+            if end not in ("COMPLETED", NEVER, "CANCELLED"):
+                yield "has not ended as it ought to"
+        elif on and on.how != "afterany" and ends.get(on.first) != "COMPLETED":
             if rows or end not in (NEVER, "CANCELLED"):
                 yield f"depends on job {self.site.submitted[on.first].job}, which was cancelled"
         elif end != "COMPLETED" and not (stopped and end in GIVEN_UP):
