@@ -17,7 +17,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import Change, Enter, GpuLimit, GpuLimits, Leave, SlurmJob, SlurmSite
-from slurm_plugin.daemon.feasible import FeasibleRequest, feasible_request
+from slurm_plugin.daemon.feasible import FeasibleRequest, feasible_request, with_enough_nodes
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
@@ -81,6 +81,41 @@ def test_types_with_too_little_memory_are_left_out(memory: str, types: str, left
     assert found.warning == (
         "it may be placed on abacus, of whose memory nothing is known" if "abacus" in left else ""
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "by_node", "cpus", "memory_mb", "need"),
+    [
+        # For the CPUs Slurm's own guess says two nodes, for the memory it says one.
+        ((2, 40), 1, "gres/gpu:1", 40, 4000, (2, 2)),
+        ((2, 40), 2, "gres/gpu:2", 40, 4000, (2, 4)),
+        ((2, 40), 1, "", 40, 4000, (2, 2)),
+        ((2, 40), 3, "", 40, 4000, (2, 3)),
+        ((1, 10), 1, "gres/gpu:1", 10, 80_000, (2, 2)),
+        ((1, 10), 1, "", 10, 160_000, (3, 3)),
+        ((1, 10), 4, "", 10, 160_000, (1, 4)),
+        ((1, 10), 1, "gres/gpu:1", 10, 40_000, (1, 1)),
+        ((1, 1), 1, "gres/gpu:1", 10, 80_000, (1, 1)),
+        ((3, 3), 3, "gres/gpu:1", 3, 300, (3, 3)),
+    ],
+)
+def test_a_job_has_the_gpus_of_as_many_nodes_as_its_cpus_and_memory_need(
+    nodes: tuple[int, int],
+    gpus: int,
+    by_node: str,
+    cpus: int,
+    memory_mb: int,
+    need: tuple[int, int],
+) -> None:
+    texts = {"per_node": by_node, "per_job": "" if by_node else f"gres/gpu:{gpus}"}
+    resources = replace(RIGID.resources, nodes=nodes, tasks=cpus, **texts)
+    job = replace(RIGID, gpus=gpus, cpus=cpus, memory_mb=memory_mb, resources=resources)
+    each = Cluster(tuple(Node(f"n{at}", "a100", 4, 32, 64_000) for at in range(4)), "test")
+    found = with_enough_nodes(requested(job), each)
+    assert (found.least_nodes, found.default_count) == need
+    assert found.counts == RequirementSet.rigid(need[1])
+    assert found.cpus_per_gpu * need[1] >= cpus
+    assert found.memory_mb_per_gpu * need[1] >= memory_mb
 
 
 # -- in the daemon ---------------------------------------------------------------------------------
