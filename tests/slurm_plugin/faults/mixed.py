@@ -202,7 +202,13 @@ class Users:
             options = ["--hold"]
         before = time.time()
         if wish.by == "sbatch":
-            name = site.submit_one(wish.kind, *options)
+            try:
+                name = site.submit_one(wish.kind, *options)
+            except TestbedError as error:
+                # What was to come first may have been cancelled and forgotten.
+                if depends is None or "dependency" not in str(error):
+                    raise
+                return
         else:
             name = self._interactive(wish)
         for each in [each for each in site.submitted if each not in self.wishes]:
