@@ -270,7 +270,7 @@ def _hold(hold: Hold) -> None:
     until = f"EndTime=now+{hold.seconds}"
     nodes = f"Nodes={','.join(hold.nodes)}"
     try:
-        run_command(["scontrol", "update", name, until, nodes])
+        run_command(["scontrol", "update", name, until, nodes, "Flags-=MAINT"])
     except RefusedError as error:
         if not _unknown(error):
             raise

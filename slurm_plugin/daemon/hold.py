@@ -101,7 +101,9 @@ def hold_changes(
     current = hold_of(reservations, now)
     if wanted is not None:
         off_s = math.inf if current is None else abs(current.end_s - now - wanted.seconds)
-        if current is None or current.nodes != wanted.nodes or off_s > wanted.seconds * _OFF:
+        # Under maintenance nothing would be placed on its nodes.
+        changed = current is None or current.nodes != wanted.nodes or "MAINT" in current.flags
+        if changed or off_s > wanted.seconds * _OFF:
             yield wanted
     stays = current if wanted is not None else None
     yield from letting_go((each for each in reservations if each is not stays), now)

@@ -407,6 +407,11 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
     site.hold(1200)
     (after,) = site.operator.read().reservations
     assert 500 < after.end_s - before.end_s < 700
+    site.testbed.command("scontrol", "update", f"reservation={NAME}", "flags+=MAINT")
+    assert "MAINT" in site.operator.read().reservations[0].flags
+    site.hold()
+    (again,) = site.operator.read().reservations
+    assert (again.flags, again.nodes) == (before.flags, before.nodes)
     site.drop()
     wait_until(lambda: held() == (), "it has ended", PATIENCE_S)
     assert site.jobs()[job].state is JobState.RUNNING

@@ -67,6 +67,8 @@ def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
         # Whoever has set it so, without a daemon nothing would start for days.
         ((reservation(HOLD, NOW + 86_400),), [FIRST]),
         ((reservation(HOLD, NOW + 60, "n0", "n1"),), [FIRST]),
+        # Somebody has made it one for maintenance, in which nothing would start.
+        ((replace(reservation(HOLD, NOW + 60), flags=frozenset({"MAINT"})),), [FIRST]),
         # One that has ended is listed, and keeps its name, while jobs run in it.
         ((reservation(HOLD, NOW),), [Hold(SECOND, ("n0",), 60)]),
         ((reservation(HOLD, NOW), reservation(SECOND, NOW + 60)), []),
