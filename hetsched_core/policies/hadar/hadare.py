@@ -55,6 +55,9 @@ from hetsched_core.types import (
     Waiting,
 )
 
+_PLANS_ON = frozenset({Trigger.ROUND, Trigger.NODE})
+"""What it plans anew on. At a site it is asked in between, too, when a job arrives."""
+
 _CRUMB = 1e-4
 """Part of a step that rounding may leave of a job; copies may do so much more than their steps."""
 
@@ -142,7 +145,7 @@ class Hadare:
             snapshot,
             placed,
             waits,
-            Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
+            Replan(on=_PLANS_ON),
             diagnostics=Diagnostics(method="most time remaining first"),
             memory=memory,
         )
@@ -277,14 +280,20 @@ def _as_it_is(
 ) -> tuple[Placement, ...]:
     """Return where a job stays that others have begun in another shape.
 
-    It is not to be stopped, or there is no node on which it could run again.
+    It is not to be stopped, or not before the round, or there is no node for it to run again.
     """
     runs = _runs(view)
     whole = all(_is_whole(snapshot, run.configuration) for run in runs.values())
     astray = any(not view.job.may_start_on(name) for name in runs)
-    if ranked and (view.job.preemptible or (whole and not astray)):
+    movable = view.job.preemptible and (whole or not _between_rounds(snapshot))
+    if ranked and (movable or (whole and not astray)):
         return ()
     return tuple(Placement(run.configuration, run.copy, budget=run.budget) for run in runs.values())
+
+
+def _between_rounds(snapshot: Snapshot) -> bool:
+    """Whether it is asked by a site, since a job has arrived."""
+    return snapshot.triggers.isdisjoint(_PLANS_ON)
 
 
 def _is_whole(snapshot: Snapshot, configuration: Configuration) -> bool:
@@ -309,13 +318,16 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
         taken.add(name)
         fork.nodes[name] = rate
 
+    # What arrives between rounds has what is idle.
+    between = _between_rounds(snapshot)
+    stay = {fork.view.id for fork in forks if between or not fork.view.job.preemptible}
     for fork in forks:
-        if not fork.view.job.preemptible:
+        if fork.view.id in stay:
             for name, rate in fork.ranked:
                 if name in fork.runs and able(fork, name):
                     take(fork, name, rate)
     choosers = sorted(
-        (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
+        (f for f in forks if not f.nodes or f.view.id not in stay), key=lambda f: -f.alone_s
     )
     # Whatever a job asks for, each copy has all GPUs of a node.
     node_gpus = snapshot.cluster.gpus / max(1, len(snapshot.cluster))

@@ -20,6 +20,7 @@ from hetsched_core.types import (
     Plan,
     RequirementSet,
     Run,
+    Trigger,
 )
 from tests.hetsched_core.policies.worlds import planned, with_job
 from tests.hetsched_core.worlds import (
@@ -159,7 +160,8 @@ def test_what_was_begun_on_a_part_of_a_node_stays_where_it_could_not_run_or_not_
     limits: dict[str, object], where: str
 ) -> None:
     part = with_job(sized("s", 1e6, held(on(a=2), speed=2.0)), copies=1, **limits)
-    entry = planned(FREE, TWO, part, sized("other", 1e6)).entries["s"]
+    round_ = frozenset({Trigger.ROUND})
+    entry = planned(FREE, TWO, part, sized("other", 1e6), triggers=round_).entries["s"]
     assert isinstance(entry, Placed)
     assert [str(placement.configuration) for placement in entry.placements] == [where]
 
@@ -190,3 +192,16 @@ def test_the_tracker_survives_being_written_down_and_being_lost() -> None:
 def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it() -> None:
     fixed = with_job(sized("fixed", 1e6), preemptible=False)
     assert list(divided(fixed, sized("other", 10.0))["fixed"]) == ["a"]
+
+
+def test_what_arrives_between_rounds_takes_idle_nodes_and_moves_no_copy() -> None:
+    runs = (held(on(b=1), copy=1, speed=1.0), held(on(c=1), copy=2, speed=1.0))
+    early, late = sized("early", 1e6, *runs), sized("late", 1e6)
+    found = divided(early, late, triggers=frozenset({Trigger.ARRIVAL}))
+    assert {job: set(nodes) for job, nodes in found.items()} == {
+        "early": {"b", "c"},
+        "late": {"a", "d", "e"},
+    }
+    # The round divides the nodes anew.
+    found = divided(early, late, triggers=frozenset({Trigger.ROUND}))
+    assert "a" in found["early"]
