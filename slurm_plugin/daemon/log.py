@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger
@@ -42,13 +43,31 @@ _ENDED = ("already completing or completed", "already finished", "Invalid job id
 _FIRST = ("time", "level", "event", "job")
 
 
+class _Enduring:
+    """A stream that drops what it cannot write: its disk is full, or its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def open_log(form: LogForm, stream: TextIO) -> FilteringBoundLogger:
-    """Return a log that writes lines of this form to a stream, with the time in UTC."""
+    """Return a log that writes lines of this form to a stream, with the time in UTC.
+
+    What the stream does not take is lost: no daemon ends for it.
+    """
     renderer: Any = structlog.processors.JSONRenderer()
     if form is LogForm.LOGFMT:
         renderer = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
     log: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
+        structlog.WriteLogger(cast("TextIO", _Enduring(stream))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -167,3 +168,25 @@ def test_the_page_has_every_event_of_the_log() -> None:
     }
     assert {"up", "place", "leave"} <= written
     assert told == written
+
+
+@pytest.mark.parametrize("buffering", [1, -1])
+def test_what_its_disk_has_no_room_for_is_lost_and_ends_no_daemon(
+    tmp_path: Path, buffering: int
+) -> None:
+    with (tmp_path / "log").open("w", buffering) as stream:
+        log = open_log(LogForm.JSON, stream)
+        log.info("before")
+        # From here on the same stream has no room.
+        mine = os.dup(stream.fileno())
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, stream.fileno())
+        for _ in range(1000):
+            log.info("lost", words="x" * 100)
+        os.dup2(mine, stream.fileno())
+        log.info("after")
+        os.close(mine)
+        os.close(full)
+    told = (tmp_path / "log").read_text().splitlines()
+    assert len(told) < 200
+    assert [json.loads(line)["event"] for line in (told[0], told[-1])] == ["before", "after"]
