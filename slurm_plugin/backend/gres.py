@@ -154,8 +154,8 @@ def condition(words: Collection[str]) -> NodeCondition:
 
 
 def is_asleep(words: Collection[str]) -> bool:
-    """Whether a node is powered down, so that a job would have to wait until it is up."""
-    return "POWERED_DOWN" in _plain(words)
+    """Whether a node is powered down, or not yet up again: a job would have to wait for it."""
+    return not _plain(words).isdisjoint({"POWERED_DOWN", "POWERING_UP"})
 
 
 def _plain(words: Collection[str]) -> frozenset[str]:

@@ -55,10 +55,10 @@ class SlurmNode:
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
-    maintenance; one that is `asleep` (powered down) takes a job that wakes it. `features` are those
-    that are active. `disk_mb` is its temporary disk, `gres` what it has beside GPUs,
-    as (name, count) pairs. `up_since_s` is when its slurmd started. `reason` is why it is drained
-    or down, in the words of Slurm or an admin.
+    maintenance; one that is `asleep` (powered down, or not yet up) takes a job that wakes it.
+    `features` are those that are active. `disk_mb` is its temporary disk, `gres` what it has beside
+    GPUs, as (name, count) pairs. `up_since_s` is when its slurmd started. `reason` is why it is
+    drained or down, in the words of Slurm or an admin.
     """
 
     name: str

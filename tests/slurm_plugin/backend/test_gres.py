@@ -109,7 +109,7 @@ def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
 )
 def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
     assert condition(words) is means
-    assert is_asleep(words) is ("POWERED_DOWN" in words)
+    assert is_asleep(words) is bool({"POWERED_DOWN", "POWERING_UP"} & {*words})
 
 
 @pytest.mark.parametrize(
