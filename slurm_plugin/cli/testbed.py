@@ -41,9 +41,8 @@ def testbed() -> None:
 @click.option(
     "--partitions",
     metavar="NAME=NODES,...",
-    help="Run it as a site does: partitions, which may share nodes, the first the default; "
-    "priorities by fair share; Slurm's own scheduling parameters.  "
-    "[default: one partition gpu, jobs start first come, first served]",
+    help="Partitions, which may share nodes; the first is the default.  "
+    "[default: gpu of all nodes, short of the first half]",
 )
 @click.option(
     "--slurm",
