@@ -144,13 +144,14 @@ def condition(words: Collection[str]) -> NodeCondition:
     """Return what Slurm's state words of a node mean for a scheduler.
 
     A trailing `*` is Slurm's sign for a node that does not answer, as none does that is powered
-    down.
+    down. One that comes up for no job may never come: it is used once it is up.
     """
     plain = _plain(words)
     silent = "NOT_RESPONDING" in plain or any(word.strip().endswith("*") for word in words)
     if plain & _DOWN or (silent and not plain & _POWER_SAVING):
         return NodeCondition.DOWN
-    return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP
+    closed = plain & _CLOSED or {"IDLE", "POWERING_UP"} <= plain
+    return NodeCondition.DRAINED if closed else NodeCondition.UP
 
 
 def is_asleep(words: Collection[str]) -> bool:

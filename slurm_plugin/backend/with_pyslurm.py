@@ -443,6 +443,14 @@ def _reservation(kept: Any) -> SlurmReservation:
     )
 
 
+def _features(node: Any) -> frozenset[str]:
+    """Return the active features of a node; none where they are no UTF-8, which pyslurm needs."""
+    try:
+        return frozenset(node.active_features or ())
+    except UnicodeDecodeError:
+        return frozenset()
+
+
 def _dependency(found: dict[str, Any] | None) -> str:
     kinds = {kind: jobs for kind, jobs in (found or {}).items() if isinstance(jobs, list)}
     return ",".join(f"{kind}:{job}" for kind, jobs in kinds.items() for job in jobs)
@@ -487,7 +495,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
-        features=frozenset(node.active_features or ()),
+        features=_features(node),
         up_since_s=float(node.slurmd_start_time or 0),
         reason=_same(_text(node, "reason")),
     )

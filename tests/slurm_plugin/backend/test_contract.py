@@ -1,5 +1,6 @@
 """What every backend keeps to, on a real Slurm."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -379,6 +380,28 @@ def test_drained_and_lost_nodes_are_told_apart(slurm: Slurm) -> None:
             wait_until(partial(is_back, slurm.cluster, node), f"{node} to be back", 60)
     conditions = [read[node].condition for node in ("n2", "n3", "n0")]
     assert conditions == [NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.UP]
+
+
+def test_whatever_bytes_an_admin_gives_for_features_and_reasons_nodes_are_read(
+    slurm: Slurm,
+) -> None:
+    tell, before = slurm.cluster.command, slurm.nodes()
+    said, own = os.fsdecode(b"caf\xe9"), ",".join(sorted(before["n2"].features))
+
+    def features(names: str) -> None:
+        tell("scontrol", "update", "node=n2", f"features={names}", f"activefeatures={names}")
+
+    features(said)
+    tell("scontrol", "update", "node=n2", "state=drain", f"reason={said}")
+    try:
+        state = slurm.backend.read()
+    finally:
+        features(own)
+        wait_until(partial(is_back, slurm.cluster, "n2"), "n2 to be back", 60)
+    assert ({node.name for node in state.nodes}, state.unread) == (set(before), {})
+    (node,) = (node for node in state.nodes if node.name == "n2")
+    assert node.reason == "caf\ufffd"
+    assert slurm.nodes()["n2"].features == before["n2"].features
 
 
 def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(held: Slurm) -> None:

@@ -103,6 +103,8 @@ def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
         (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.DRAINED),
         (["IDLE", "POWER_DOWN"], NodeCondition.DRAINED),
         (["MIXED*", "POWERING_UP"], NodeCondition.UP),
+        # For no job: an admin has told it to, and it may never come.
+        (["IDLE", "NOT_RESPONDING", "POWERING_UP"], NodeCondition.DRAINED),
         (["DOWN", "POWERED_DOWN"], NodeCondition.DOWN),
         (["IDLE", "DRAIN", "POWERED_DOWN"], NodeCondition.DRAINED),
     ],
