@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.managed import again_after_s
+from slurm_plugin.daemon.managed import LONGEST_S, again_after_s
 from slurm_plugin.daemon.request import Request
 
 IN_VAIN = 3
@@ -44,6 +44,8 @@ class _Failed(NamedTuple):
 class Attempts:
     """How many of a kind Slurm has not started since it last started one on one of those nodes.
 
+    Where it starts one on other nodes, it is for the nodes: the kind is kept off them.
+
     So many kinds of one user stand for all kinds of that user, but for those of which Slurm has
     started one there. Of kinds that have not failed one is tried each minute: the user
     may have mended what was wrong.
@@ -54,6 +56,7 @@ class Attempts:
         self._in_vain: dict[Kind, _Failed] = {}
         self._tried: dict[Kind, tuple[str, float]] = {}
         self._good: set[Kind] = set()
+        self._elsewhere: set[Kind] = set()
         # Which kinds of a user have failed.
         self._of_user: dict[str, set[Kind]] = {}
 
@@ -70,18 +73,22 @@ class Attempts:
             self._in_vain[each] = _Failed(times + 1, now, before.union(nodes))
 
     def started(self, kind: Kind, nodes: Iterable[str]) -> None:
-        """Note that Slurm has started one on these nodes; of others that says nothing."""
+        """Note that Slurm has started one on these nodes."""
         if not self._in_vain:
             return
         there, user = frozenset(nodes), Kind(kind.user)
         if there & self._in_vain.get(kind, _NEVER).nodes:
             self._drop(kind)
+        elif kind in self._in_vain:
+            self._elsewhere.add(kind)
         if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes:
             self._drop(user)
             self._good.add(kind)
 
     def may_try(self, kind: Kind, job: str, now: float) -> bool:
         """Whether a job is to be placed now, or waits for another one of its kind."""
+        if kind in self._elsewhere:
+            return True
         if not self._waits(kind):
             if kind in self._good or not self._waits(Kind(kind.user)):
                 return True
@@ -92,6 +99,12 @@ class Attempts:
             tried = job
             self._tried[kind] = job, now
         return tried == job
+
+    def bad_nodes(self, kind: Kind, now: float) -> frozenset[str]:
+        """Return the nodes on which Slurm lately did not start a kind that it starts on others."""
+        failed = self._in_vain.get(kind, _NEVER)
+        lately = failed.last_s <= now < failed.last_s + LONGEST_S
+        return failed.nodes if lately and kind in self._elsewhere else frozenset()
 
     def forget(self, now: float) -> None:
         """Forget kinds of which no other one was tried for long: their jobs may be gone."""
@@ -108,6 +121,7 @@ class Attempts:
 
     def _drop(self, kind: Kind) -> None:
         self._in_vain.pop(kind, None)
+        self._elsewhere.discard(kind)
         self._tried.pop(kind, None)
         if not kind.asks:
             self._of_user.pop(kind.user, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 
@@ -189,6 +189,14 @@ class ManagedJob:
             self.quota = why, again_s
         if there:
             self.shunned |= dict.fromkeys(nodes, (why, again_s))
+
+    def shun(self, nodes: Collection[str], why: Reason, now: float) -> bool:
+        """Try it on these nodes no more for a while; return whether any of them is new."""
+        new = set(nodes) - self.shunned_at(now)
+        if new:
+            self.shunned |= dict.fromkeys(new, (why, now + LONGEST_S))
+            self.closed = replace(self.closed, until_s=now)
+        return bool(new)
 
     def limited(self, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit, or closed partition, that Slurm names of it while it is not placed.

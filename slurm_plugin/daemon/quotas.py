@@ -22,6 +22,11 @@ _LIKE_IT = Reason(
 )
 
 
+_NOT_THERE = Reason(
+    ReasonCode.NOT_STARTED, detail="others like it have not started on some of its nodes"
+)
+
+
 class Quotas:
     """The limits of which Slurm has said that jobs have met them.
 
@@ -87,5 +92,9 @@ class Quotas:
         if limited or not self._attempts:
             return reason if limited else None
         self._attempts.forget(now)
-        tried = self._attempts.may_try(kind_of(seen, known.request), seen.id, now)
-        return None if tried else _LIKE_IT
+        kind = kind_of(seen, known.request)
+        if not self._attempts.may_try(kind, seen.id, now):
+            return _LIKE_IT
+        bad = self._attempts.bad_nodes(kind, now)
+        # Until it is seen what is closed to it now it is not to be placed.
+        return _NOT_THERE if known.shun(bad, _NOT_THERE, now) else None

@@ -83,19 +83,32 @@ def test_after_a_while_all_are_as_others_again() -> None:
     assert tried(attempts, ODD, 1801.0) == ODD
 
 
-def test_what_starts_on_other_nodes_says_nothing_of_those_on_which_others_do_not() -> None:
+def test_where_a_kind_starts_on_other_nodes_it_is_kept_off_those_on_which_it_does_not() -> None:
     attempts = Attempts()
     for _ in range(IN_VAIN):
         attempts.failed(PLAIN, HERE, 0.0)
-    attempts.started(PLAIN, ELSEWHERE)
-    attempts.started(ODD[0], ELSEWHERE)
     assert attempts.may_try(PLAIN, "1", 1.0)
     assert not attempts.may_try(PLAIN, "2", 1.0)
-    attempts.failed(ODD[0], HERE, 1.0)
-    attempts.failed(ODD[1], HERE, 1.0)
+    assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
+    # Another kind says nothing of it.
+    attempts.started(ODD[0], ELSEWHERE)
+    assert not attempts.may_try(PLAIN, "2", 1.0)
+    attempts.started(PLAIN, ELSEWHERE)
+    assert attempts.may_try(PLAIN, "2", 1.0)
+    assert attempts.bad_nodes(PLAIN, 599.0) == {*HERE}
+    # They may have been mended since.
+    assert attempts.bad_nodes(PLAIN, 600.0) == frozenset()
+    attempts.started(PLAIN, HERE[:1])
+    assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
+
+
+def test_what_starts_of_one_kind_says_nothing_of_others_that_do_not() -> None:
+    attempts = Attempts()
+    for kind in ODD[:IN_VAIN]:
+        attempts.failed(kind, HERE, 0.0)
+    attempts.started(PLAIN, ELSEWHERE)
     assert tried(attempts, ODD[:2], 1.0) == [ODD[0]]
     attempts.started(PLAIN, HERE[:1])
-    assert attempts.may_try(PLAIN, "2", 1.0)
     assert tried(attempts, ODD[:2], 1.0) == ODD[:2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import pytest
 
 from hetsched_core.types import Phase, Placed, Reason, ReasonCode
-from slurm_plugin.backend import Enter, HostRequest, JobState, Leave, RefusedError, Terms
+from slurm_plugin.backend import (
+    Enter,
+    HostRequest,
+    JobState,
+    Leave,
+    RefusedError,
+    SlurmJob,
+    Terms,
+)
 from slurm_plugin.daemon.line import Line
 from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.daemon.where import Where
@@ -177,6 +186,32 @@ def test_of_a_kind_that_slurm_does_not_start_one_at_a_time_is_tried_until_one_st
     assert "20" in there
     waits = [site.world.jobs[job.id].blocked for job in like]
     assert sum("one at a time is tried" in str(each) for each in waits) >= 7
+
+
+def test_of_a_kind_that_slurm_starts_on_some_nodes_alone_all_go_there_at_once() -> None:
+    like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(1, 9)]
+    nodes = tuple(node(f"n{at}") for at in range(4))
+    site, there, tries = Site(*like, nodes=nodes), dict[str, str](), 0
+
+    def shown(job: SlurmJob) -> SlurmJob:
+        where = there.get(job.id, "")
+        if where in ("n0", "n1"):
+            return replace(placed(job, where), reason="NodeDown")
+        return running(job, where) if where else job
+
+    while len([name for name in there.values() if name in ("n2", "n3")]) < len(like):
+        # Two of them have failed on both, and wait for a minute.
+        assert site.clock.now < 1100.0
+        for call in site.cycle(1):
+            if isinstance(call, Enter):
+                (there[call.job],) = call.nodes
+                tries += there[call.job] in ("n0", "n1")
+            elif isinstance(call, Leave):
+                there.pop(call.job, None)
+        used = Counter(there.values())
+        nodes = tuple(node(f"n{at}", used[f"n{at}"] * (at > 1)) for at in range(4))
+        site.show(*map(shown, like), nodes=nodes)
+    assert tries <= len(like) + 2
 
 
 def test_of_those_on_one_node_the_first_is_given_up_and_not_those_that_wait_behind_it() -> None:

@@ -162,8 +162,9 @@ def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and
 
 
 def test_of_how_many_nodes_a_job_needs_slurm_s_guess_is_taken_for_no_more_than_that(
-    backend: SlurmBackend, testbed: Testbed
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
+    del submitter  # it leaves no job behind
     daemon = daemon_of(backend, "steady")
     wants = {
         # For their CPUs they need two nodes, and Slurm gives a GPU on each.

@@ -9,7 +9,16 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import Reason, ReasonCode, Waiting
-from slurm_plugin.backend import Enter, Hold, JobState, Leave, SlurmBackend, open_backend
+from slurm_plugin.backend import (
+    Enter,
+    Hold,
+    JobState,
+    Leave,
+    SlurmBackend,
+    SlurmState,
+    open_backend,
+)
+from slurm_plugin.backend.with_commands import CommandsBackend
 from slurm_plugin.testbed import (
     FakeNode,
     Installation,
@@ -184,10 +193,20 @@ def test_licences_go_to_the_next_as_soon_as_they_are_free_and_nothing_is_placed_
     assert len({change.job for change in changes if isinstance(change, Enter)}) == 4
 
 
+class Unknowing(CommandsBackend):
+    """Slurm's commands, which tell no constraint: something of which a daemon does not know."""
+
+    def read(self) -> SlurmState:
+        """Return what there is."""
+        state = super().read()
+        jobs = {job: replace(each, constraint="") for job, each in state.jobs.items()}
+        return replace(state, jobs=jobs)
+
+
 def test_one_that_slurm_does_not_start_gives_way_and_those_behind_it_keep_their_places(
     asked: SlurmBackend, shared: Testbed
 ) -> None:
-    daemon = daemon_of(asked, settings=replace(SETTINGS, partitions=frozenset({"wide"})))
+    daemon = daemon_of(Unknowing(), settings=replace(SETTINGS, partitions=frozenset({"wide"})))
     wide = ("--partition=wide", "--wrap=sleep 600")
     # Slurm takes this of no job that names its nodes, and says so by no word of its own.
     apart = ("-C", "[ib*1&nvme*1]", "--qos=high", "-N2", "--gpus-per-node=1")
