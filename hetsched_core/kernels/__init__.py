@@ -29,7 +29,8 @@ import inspect
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
@@ -165,13 +166,12 @@ class Kernel(Generic[P, R]):
         counted = numba.njit if self._allocates else functools.partial(numba.njit, _nrt=False)
         make = counted(error_model="numpy")
         dispatcher = make(self.py_func)
-        with _others_cannot_write():
+        with _compiling, _others_cannot_write():
             # Where neither the installation nor the user's cache can be written, it does without.
             with contextlib.suppress(RuntimeError):
                 dispatcher.enable_caching()
                 folder = dispatcher.stats.cache_path
-                owner = Path(inspect.getfile(self.py_func)).stat().st_uid
-                if folder and not _is_safe(Path(folder), owner):
+                if folder and not _is_safe(Path(folder), Path(inspect.getfile(self.py_func))):
                     dispatcher = make(self.py_func)
             with event.install_listener("numba:compile", _OnCompile(self.py_func.__name__)):
                 dispatcher.compile(_signature_of(self.py_func))
@@ -194,30 +194,40 @@ def _others_cannot_write() -> Iterator[None]:
 
 
 @functools.cache
-def _is_safe(folder: Path, owner: int) -> bool:
+def _is_safe(folder: Path, source: Path) -> bool:
     """Whether what a cache folder holds, which will be run, was put there by no one else.
 
     Args:
         folder: where numba keeps compiled functions.
-        owner: whose the source file is, by number: what that user writes is run anyway.
+        source: the file that they are of: what its owner writes is run anyway.
     """
-    ours = {os.geteuid(), 0, owner}
-    for path in (folder, *folder.iterdir(), *folder.resolve().parents):
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            # Another process has put its own in the place of it.
-            continue
-        above = path in folder.resolve().parents
-        open_to_all = found.st_mode & stat.S_IWOTH and not (above and found.st_mode & stat.S_ISVTX)
-        if open_to_all or not (above or found.st_uid in ours):
-            _announcer.say(
-                f"hetsched: compiled kernels are not kept in {folder}, and compiled each time: "
-                f"others can write {path}, and what lies there is run; chmod o-w, or remove it"
-            )
-            return False
+    try:
+        ours = {os.geteuid(), 0, source.stat().st_uid}
+        above = folder.resolve().parents
+        for path in (folder, *folder.iterdir(), *above):
+            # A file may have gone: another process puts its own in the place of it.
+            if (path.exists() or path in above) and not _is_ours(path, ours, path in above):
+                _announcer.say(
+                    f"hetsched: compiled kernels are not kept in {folder}, and compiled each time: "
+                    f"others can write {path}, and what lies there is run; chmod go-w, or remove it"
+                )
+                return False
+    except OSError:
+        return False
     return True
 
+
+def _is_ours(path: Path, ours: Collection[int], above: bool) -> bool:
+    """Whether these users alone can write a path, or put another in its place."""
+    found = path.stat()
+    # A user's own group has the user's number.
+    others = stat.S_IWOTH if found.st_gid == found.st_uid else stat.S_IWOTH | stat.S_IWGRP
+    sticky = above and found.st_mode & stat.S_ISVTX
+    return found.st_uid in ours and (bool(sticky) or not found.st_mode & others)
+
+
+_compiling = threading.RLock()
+"""The umask is the whole process's."""
 
 _imported: list[Kernel[Any, Any]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
@@ -34,11 +34,12 @@ def kind_of(job: SlurmJob, request: Request) -> Kind:
 
 
 class _Failed(NamedTuple):
-    """How many of a kind have failed, the last one when, and on which nodes."""
+    """How many of a kind have failed, from when until when, and on which nodes when last."""
 
     times: int
+    first_s: float
     last_s: float
-    nodes: frozenset[str]
+    nodes: Mapping[str, float]
 
 
 class Attempts:
@@ -69,19 +70,21 @@ class Attempts:
         self._good.discard(kind)
         self._of_user.setdefault(kind.user, set()).add(kind)
         for each in (kind, Kind(kind.user)):
-            times, _, before = self._in_vain.get(each, _NEVER)
-            self._in_vain[each] = _Failed(times + 1, now, before.union(nodes))
+            times, first_s, _, before = self._in_vain.get(each, _NEVER)
+            on = {**before, **dict.fromkeys(nodes, now)}
+            self._in_vain[each] = _Failed(times + 1, min(first_s, now), now, on)
 
-    def started(self, kind: Kind, nodes: Iterable[str]) -> None:
-        """Note that Slurm has started one on these nodes."""
+    def started(self, kind: Kind, nodes: Iterable[str], at_s: float) -> None:
+        """Note that Slurm has started one on these nodes, and when."""
         if not self._in_vain:
             return
         there, user = frozenset(nodes), Kind(kind.user)
-        if there & self._in_vain.get(kind, _NEVER).nodes:
+        failed = self._in_vain.get(kind, _NEVER)
+        if there & failed.nodes.keys():
             self._drop(kind)
-        elif kind in self._in_vain:
+        elif kind in self._in_vain and at_s > failed.first_s:
             self._elsewhere.add(kind)
-        if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes:
+        if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes.keys():
             self._drop(user)
             self._good.add(kind)
 
@@ -102,9 +105,10 @@ class Attempts:
 
     def bad_nodes(self, kind: Kind, now: float) -> frozenset[str]:
         """Return the nodes on which Slurm lately did not start a kind that it starts on others."""
-        failed = self._in_vain.get(kind, _NEVER)
-        lately = failed.last_s <= now < failed.last_s + LONGEST_S
-        return failed.nodes if lately and kind in self._elsewhere else frozenset()
+        if kind not in self._elsewhere:
+            return frozenset()
+        failed = self._in_vain.get(kind, _NEVER).nodes
+        return frozenset(name for name, s in failed.items() if s <= now < s + LONGEST_S)
 
     def forget(self, now: float) -> None:
         """Forget kinds of which no other one was tried for long: their jobs may be gone."""
@@ -128,7 +132,7 @@ class Attempts:
             self._tried.pop(Kind(kind.user, _NEW), None)
 
 
-_NEVER = _Failed(0, -math.inf, frozenset())
+_NEVER = _Failed(0, math.inf, -math.inf, {})
 
 _NEW = ("new",)
 """What stands for all kinds of a user that have not failed."""

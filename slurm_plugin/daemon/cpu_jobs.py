@@ -133,7 +133,7 @@ class CpuJobs:
         there = {each.job.id for each in cycle.waiting}
         for started in self._placed.keys() - there:
             _, kind, nodes = self._placed.pop(started)
-            self._attempts.started(kind, nodes)
+            self._attempts.started(kind, nodes, now)
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         self._shunned = {job: nodes for job, nodes in self._shunned.items() if job in there}
         self._limited = {peers: s for peers, s in self._limited.items() if s > now}
@@ -149,7 +149,7 @@ class CpuJobs:
                 continue
             if not self._is_tried(each, now):
                 continue
-            nodes = rooms.for_job(self._elsewhere(each, cycle.nodes), self.beyond)
+            nodes = rooms.for_job(self._elsewhere(each, cycle), self.beyond)
             if nodes:
                 self._placed[each.job.id] = now, kind_of(each.job, each.request), nodes
                 yield _enter(each, nodes, cycle)
@@ -176,15 +176,16 @@ class CpuJobs:
         self._attempts.failed(kind, nodes, cycle.now)
         return False
 
-    def _elsewhere(self, each: CpuJob, nodes: Mapping[str, NodeView]) -> CpuJob:
-        """Return a job without the nodes on which Slurm has not started it, if it has others."""
-        shunned = self._shunned.get(each.job.id)
-        if shunned is None:
+    def _elsewhere(self, each: CpuJob, cycle: CpuCycle) -> CpuJob:
+        """Return a job without the nodes on which Slurm has not started its like, if it can."""
+        bad = self._attempts.bad_nodes(kind_of(each.job, each.request), cycle.now)
+        shunned = self._shunned.get(each.job.id, _NO_NODES) | bad
+        if not shunned:
             return each
-        names = frozenset(nodes)
+        names = frozenset(cycle.nodes)
         others = (names if each.where is None else each.where & names) - shunned
         if len(others) < each.job.least_nodes:
-            del self._shunned[each.job.id]
+            self._shunned.pop(each.job.id, None)
             return each
         return each._replace(where=others)
 

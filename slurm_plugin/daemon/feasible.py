@@ -81,10 +81,15 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
     return unknown.union(enough), unknown
 
 
-def with_enough_nodes(request: Request, cluster: Cluster) -> Request:
+def with_enough_nodes(request: Request, cluster: Cluster, where: Collection[str] | None) -> Request:
     """Return a job without a set on as many nodes as its CPUs and memory need.
 
     Slurm spreads it over them. How many GPUs it has then may depend on how many they are.
+
+    Args:
+        request: what it asks for.
+        cluster: all nodes.
+        where: those on which it may run; None for all.
     """
     own = request.own
     if not (request.rigid and own.gpus):
@@ -93,10 +98,12 @@ def with_enough_nodes(request: Request, cluster: Cluster) -> Request:
         node
         for node in cluster
         if (request.gpu_types is None or node.gpu_type in request.gpu_types)
+        and (where is None or node.name in where)
         and node.gpus >= (own.gpus_on_each or 1)
     ]
-    for nodes in range(request.least_nodes, (own.most_nodes or len(may)) + 1):
-        memory_mb = own.asked.memory_mb_per_node or own.memory_mb / nodes
+    for nodes in range(request.least_nodes, min(own.most_nodes or len(may), len(may)) + 1):
+        by_gpu_mb = own.asked.memory_mb_per_gpu * (own.gpus_on_each or 1)
+        memory_mb = own.asked.memory_mb_per_node or max(own.memory_mb / nodes, by_gpu_mb)
         if any(
             own.cpus <= (node.cpus or math.inf) * nodes
             and memory_mb <= (node.memory_mb or math.inf)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import SlurmJob, SlurmNode
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode
 
 DOUBTED_S = 300.0
 """How long nothing is started on a node on which Slurm could launch no job."""
@@ -28,7 +28,7 @@ class _Held:
     """A job that Slurm holds.
 
     Attributes:
-        since_s: when that was seen first.
+        since_s: when it was first seen so, and to have left its nodes.
         where: the nodes on which it was placed.
         failed: whether its prolog has failed there.
     """
@@ -89,9 +89,13 @@ class Launches:
                 if each.entered:
                     for name in each.pinned:
                         found[name][each.user] = now
-                where = frozenset(each.pinned) if each.entered else frozenset[str]()
+                # It may still be ending there.
+                where = frozenset(each.pinned) if each.in_hold else frozenset[str]()
                 known = self._held.get(each.id) or _Held(now, where)
-                held[each.id] = replace(known, failed=known.failed or bool(known.where & drained))
+                where |= known.where
+                failed = known.failed or bool(where & drained)
+                since_s = known.since_s if each.state is JobState.PENDING else now
+                held[each.id] = _Held(since_s, where, failed)
         self._held = held
         young = {job for job, known in held.items() if 0 <= now - known.since_s < _TOLD_S}
         self.stay_held = frozenset(young | {job for job, known in held.items() if known.failed})

@@ -406,14 +406,16 @@ _COUNTED: Mapping[str, Callable[[SlurmJob], float]] = {
     "Cpu": attrgetter("cpus"),
     "Mem": attrgetter("memory_mb"),
     "Node": lambda job: len(job.nodes) or job.least_nodes,
-    "Billing": lambda _: 1,
 }
 """A part of Slurm's word for a limit -> what counts there of a job."""
+
+_OF_ONE = ("Min", "PerJob", "PerNode", "PerLimit", "ArrayTask")
+"""Parts of words for limits on what one job has, or on what is used up."""
 
 
 def _frees(ended: SlurmJob, waits: SlurmJob, word: str) -> bool:
     """Whether the end of a job may take away the limit that Slurm names of one that waits."""
-    if code_of(word) is not ReasonCode.QUOTA or "Min" in word:
+    if code_of(word) is not ReasonCode.QUOTA or any(part in word for part in _OF_ONE):
         return False
     of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
     counted = next((each for part, each in _COUNTED.items() if part in word), None)

@@ -63,7 +63,8 @@ class Quotas:
             self._attempts.failed(kind_of(seen, known.request), known.in_vain, now)
             known.in_vain = ()
         elif self._attempts and seen.state is JobState.RUNNING:
-            self._attempts.started(kind_of(seen, known.request), known.share)
+            began_s = now if seen.start_s is None else seen.start_s
+            self._attempts.started(kind_of(seen, known.request), known.share, began_s)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S

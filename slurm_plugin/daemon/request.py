@@ -310,8 +310,8 @@ def on_nodes(request: Request, least: int) -> Request:
         default_count=gpus,
         least_nodes=least,
         most_nodes=least if own.gpus_on_each else own.most_nodes,
-        cpus_per_gpu=math.ceil(own.cpus / gpus),
-        memory_mb_per_gpu=math.ceil(memory_mb / gpus),
+        cpus_per_gpu=max(math.ceil(own.cpus / gpus), own.asked.cpus_per_gpu),
+        memory_mb_per_gpu=max(math.ceil(memory_mb / gpus), own.asked.memory_mb_per_gpu),
     )
 
 
@@ -325,7 +325,8 @@ def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: 
                 f"{','.join(sorted(types))} leaves them out"
             )
         types = types or frozenset(own.gpu_types)
-    gpus = own.gpus_in_all(own.least_nodes)
+    # Of what runs Slurm shows no number of nodes.
+    gpus = max(own.gpus, own.gpus_in_all(own.least_nodes))
     default = counts.default_count(gpus or None)
     gpus = gpus or default
     cpus = asked.cpus_per_gpu or math.ceil(own.cpus / gpus)

@@ -733,7 +733,8 @@ class LiveWorld:
         ):
             members = () if seen.state is JobState.RUNNING else seen.members
             for each in (seen, *members):
-                if each.held_by_slurm and each.id not in stay:
+                waits = each.held_by_slurm and each.state is JobState.PENDING
+                if waits and each.id not in stay:
                     yield Release(element_id(seen, each.element) if seen.array else each.id)
 
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
@@ -830,7 +831,8 @@ class LiveWorld:
     def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
         assert self.cluster is not None
-        request = with_enough_nodes(known.request, self.cluster)
+        where = self.managed_nodes.where.of(seen, known.request.own.nodes)
+        request = with_enough_nodes(known.request, self.cluster, where)
         limits = self._site.limits if self._site else None
         limit = limits.of(seen) if limits is not None else None
         held = known.run.configuration if known.run else None
@@ -856,7 +858,7 @@ class LiveWorld:
             time_limit_s=request.own.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),
-            nodes=self.managed_nodes.where.of(seen, request.own.nodes),
+            nodes=where,
             min_nodes=request.least_nodes,
             max_nodes=request.most_nodes,
             shapes=self._shapes(request, seen),

@@ -125,7 +125,8 @@ class Hadare:
                 able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
         _choose(snapshot, forks, slot_s, free)
-        if self.last_nodes and len(forks) == 1:
+        moves = not (forks and forks[0].runs and _between_rounds(snapshot))
+        if self.last_nodes and len(forks) == 1 and moves:
             forks[0].keep_fastest(self.last_nodes, slot_s)
         for fork in forks:
             average_s = self._average_s(fork.view.job)

@@ -44,7 +44,7 @@ def test_a_user_s_jobs_of_new_kinds_wait_for_a_minute_each_and_not_behind_what_h
     attempts.failed(ODD[-1], HERE, 6.0)
     assert tried(attempts, ODD, 50.0) == [ODD[0]]
     assert tried(attempts, failed + new, 62.0) == [ODD[0], PLAIN]
-    attempts.started(PLAIN, HERE)
+    attempts.started(PLAIN, HERE, 9.0)
     assert tried(attempts, failed + new, 63.0) == failed + new
 
 
@@ -52,13 +52,13 @@ def test_what_slurm_starts_of_a_user_is_tried_whatever_becomes_of_its_other_jobs
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
         attempts.failed(kind, HERE, 0.0)
-    attempts.started(PLAIN, HERE)
+    attempts.started(PLAIN, HERE, 9.0)
     assert tried(attempts, [*ODD, PLAIN], 1.0) == [*ODD, PLAIN]
     for kind in ODD[IN_VAIN : 2 * IN_VAIN]:
         attempts.failed(kind, HERE, 1.0)
     for _ in range(3):
         # It runs on, and says nothing new of the others.
-        attempts.started(PLAIN, HERE)
+        attempts.started(PLAIN, HERE, 9.0)
     failed = ODD[IN_VAIN : 2 * IN_VAIN]
     assert tried(attempts, [*failed, PLAIN], 2.0) == [ODD[IN_VAIN], PLAIN]
 
@@ -67,7 +67,7 @@ def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> N
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
         attempts.failed(kind, HERE, 0.0)
-    attempts.started(PLAIN, HERE)
+    attempts.started(PLAIN, HERE, 9.0)
     for kind in (PLAIN, *ODD[6:8]):
         attempts.failed(kind, HERE, 1.0)
     assert tried(attempts, [PLAIN, *ODD[6:]], 2.0) == [PLAIN, ODD[8]]
@@ -91,14 +91,17 @@ def test_where_a_kind_starts_on_other_nodes_it_is_kept_off_those_on_which_it_doe
     assert not attempts.may_try(PLAIN, "2", 1.0)
     assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
     # Another kind says nothing of it.
-    attempts.started(ODD[0], ELSEWHERE)
+    attempts.started(ODD[0], ELSEWHERE, 9.0)
     assert not attempts.may_try(PLAIN, "2", 1.0)
-    attempts.started(PLAIN, ELSEWHERE)
+    # One that runs since before says nothing of now.
+    attempts.started(PLAIN, ELSEWHERE, -9.0)
+    assert not attempts.may_try(PLAIN, "2", 1.0)
+    attempts.started(PLAIN, ELSEWHERE, 9.0)
     assert attempts.may_try(PLAIN, "2", 1.0)
     assert attempts.bad_nodes(PLAIN, 599.0) == {*HERE}
     # They may have been mended since.
     assert attempts.bad_nodes(PLAIN, 600.0) == frozenset()
-    attempts.started(PLAIN, HERE[:1])
+    attempts.started(PLAIN, HERE[:1], 9.0)
     assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
 
 
@@ -106,9 +109,9 @@ def test_what_starts_of_one_kind_says_nothing_of_others_that_do_not() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
         attempts.failed(kind, HERE, 0.0)
-    attempts.started(PLAIN, ELSEWHERE)
+    attempts.started(PLAIN, ELSEWHERE, 9.0)
     assert tried(attempts, ODD[:2], 1.0) == [ODD[0]]
-    attempts.started(PLAIN, HERE[:1])
+    attempts.started(PLAIN, HERE[:1], 9.0)
     assert tried(attempts, ODD[:2], 1.0) == ODD[:2]
 
 

@@ -111,11 +111,29 @@ def test_a_job_has_the_gpus_of_as_many_nodes_as_its_cpus_and_memory_need(
     resources = replace(RIGID.resources, nodes=nodes, tasks=cpus, **texts)
     job = replace(RIGID, gpus=gpus, cpus=cpus, memory_mb=memory_mb, resources=resources)
     each = Cluster(tuple(Node(f"n{at}", "a100", 4, 32, 64_000) for at in range(4)), "test")
-    found = with_enough_nodes(requested(job), each)
+    found = with_enough_nodes(requested(job), each, None)
     assert (found.least_nodes, found.default_count) == need
     assert found.counts == RequirementSet.rigid(need[1])
     assert found.cpus_per_gpu * need[1] >= cpus
     assert found.memory_mb_per_gpu * need[1] >= memory_mb
+
+
+def test_nodes_on_which_a_job_may_not_run_say_nothing_of_how_many_it_needs() -> None:
+    resources = replace(RIGID.resources, nodes=(1, 10), tasks=10, per_node="gres/gpu:1")
+    job = replace(RIGID, gpus=1, cpus=10, memory_mb=80_000, resources=resources)
+    small = [Node(f"n{at}", "a100", 4, 32, 64_000) for at in range(3)]
+    cluster = Cluster((*small, Node("big", "a100", 4, 32, 512_000)), "test")
+    assert with_enough_nodes(requested(job), cluster, None).least_nodes == 1
+    where = frozenset(node.name for node in small)
+    assert with_enough_nodes(requested(job), cluster, where).least_nodes == 2
+
+
+def test_a_job_with_a_set_that_runs_already_has_the_count_that_it_runs_on() -> None:
+    # Of what runs Slurm shows no number of nodes.
+    resources = replace(RIGID.resources, nodes=(1, 0), per_node="gres/gpu:2")
+    seen = replace(running(WAITING, "n0", "n1", gpus=4), cpus=8, resources=resources)
+    found = requested(replace(seen, mark=WAITING.mark.replace("1,2", "2,4")))
+    assert (found.default_count, found.cpus_per_gpu) == (4, 2)
 
 
 # -- in the daemon ---------------------------------------------------------------------------------

@@ -192,12 +192,15 @@ def test_of_a_kind_that_slurm_starts_on_some_nodes_alone_all_go_there_at_once() 
     like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(1, 9)]
     nodes = tuple(node(f"n{at}") for at in range(4))
     site, there, tries = Site(*like, nodes=nodes), dict[str, str](), 0
+    began_s: dict[str, float] = {}
 
     def shown(job: SlurmJob) -> SlurmJob:
         where = there.get(job.id, "")
         if where in ("n0", "n1"):
             return replace(placed(job, where), reason="NodeDown")
-        return running(job, where) if where else job
+        if not where:
+            return job
+        return running(job, where, since_s=began_s.setdefault(job.id, site.clock.now))
 
     while len([name for name in there.values() if name in ("n2", "n3")]) < len(like):
         # Two of them have failed on both, and wait for a minute.
@@ -323,6 +326,9 @@ def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has
         ("AssocGrpNodeLimit", {"account": "a"}, True),
         ("QOSGrpGRES", {"qos": "night"}, True),
         ("QOSGrpCPURunMinutesLimit", {"qos": "night", "cpus": 9}, False),
+        # A limit on each job by itself.
+        ("QOSMaxCpuPerJobLimit", {"qos": "night", "cpus": 9}, False),
+        ("QOSMaxGRESPerNode", {"qos": "night", "cpus": 9}, False),
     ],
 )
 def test_a_limit_that_a_placed_job_met_may_be_gone_with_a_job_that_took_as_much_of_it(

@@ -60,11 +60,18 @@ def test_a_job_that_a_node_does_not_take_is_let_go_for_the_others() -> None:
     assert site.see(gone, seconds=5) == [Release("1")]
 
 
-def test_a_job_whose_prolog_fails_costs_no_other_node() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_job_whose_prolog_fails_costs_no_other_node(ends: bool) -> None:
     site = Site(running(WAITING, "n0"), nodes=TWO)
     site.cycle()
     failed = launch_failed(WAITING, "n0")
-    assert site.see(failed) == [left(WAITING)]
+    if ends:
+        # Its epilog may take a while.
+        over = replace(failed, state=JobState.COMPLETING, nodes=("n0",))
+        assert Release("1") not in site.see(over, seconds=6)
+        assert Release("1") not in site.see(failed)
+    else:
+        assert site.see(failed) == [left(WAITING)]
     # Slurm drains the node a moment later, when the job has left it.
     gone = replace(failed, reservation="", pinned=())
     assert site.see(gone, nodes=(drained_for("Prolog error"), TWO[1])) == []
