@@ -21,12 +21,16 @@ _MOST_OF_ALL = 4096
 """Of many arrays each has fewer candidates, so that these are no more than this, one each apart."""
 
 
-def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
+def candidates(jobs: Mapping[str, SlurmJob], now: float) -> dict[str, SlurmJob]:
     """Return all jobs, those that Slurm keeps as one taken apart: those that may start next.
 
     An array's own limit on how many run at a time (`%4`) holds for the candidates, too: those that
     run or have run come first, then those that were split off, and the last one, which stands for
-    itself. What its user holds keeps no other waiting.
+    itself. What its user holds, or lets start later, keeps no other waiting.
+
+    Args:
+        jobs: as Slurm shows them.
+        now: seconds UTC.
     """
     limits = {job.array: job.throttle for job in jobs.values() if job.array and job.throttle}
     taken = Counter(
@@ -40,7 +44,7 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     for job_id, job in jobs.items():
         if job.unsplit:
             continue
-        if job.array in limits and _fresh(job):
+        if job.array in limits and _fresh(job) and (job.begin_s or 0.0) <= now:
             if taken[job.array] >= limits[job.array]:
                 continue
             taken[job.array] += 1

@@ -212,7 +212,7 @@ class LiveWorld:
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
         self.hold = hold_name(state.reservations, now)
-        of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs)))
+        of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs), now))
         jobs, left = jobs_of_gangs(others)
         jobs |= of_copies
         given_up = [job for job in jobs.values() if job.over and self._gives_up(job, now)]

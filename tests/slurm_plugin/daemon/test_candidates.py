@@ -10,6 +10,7 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST, candidates
 from tests.slurm_plugin.daemon.fake_slurm import RIGID, placed, running
 
+NOW = 1000.0
 WHOLE = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
 
 
@@ -20,12 +21,12 @@ def one(number: int, state: JobState = JobState.PENDING, held: bool = False) -> 
 
 
 def ids(*jobs: SlurmJob) -> list[str]:
-    return list(candidates({job.id: job for job in jobs}))
+    return list(candidates({job.id: job for job in jobs}, NOW))
 
 
 def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None:
     assert ids(RIGID, WHOLE) == ["5", *(f"7_{number}" for number in range(MOST))]
-    shown = candidates({"7": replace(WHOLE, unsplit=(4, 9))})
+    shown = candidates({"7": replace(WHOLE, unsplit=(4, 9))}, NOW)
     assert [(job.element, job.unsplit) for job in shown.values()] == [(4, ()), (9, ())]
 
 
@@ -46,8 +47,9 @@ def test_of_many_arrays_each_has_fewer_elements_that_wait_for_a_place(
         ((one(1000), one(1001), one(1002), one(1003)), 0),
         ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
         ((one(1000, held=True), one(1001, held=True)), 3),
+        ((replace(one(1000), begin_s=NOW + 1), replace(one(1001), begin_s=NOW + 1)), 3),
     ],
-    ids=["none", "one runs", "two split off", "more than that", "ended", "held"],
+    ids=["none", "one runs", "two split off", "more than that", "ended", "held", "put off"],
 )
 def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_not(
     others: tuple[SlurmJob, ...], left: int
