@@ -26,7 +26,7 @@ def candidates(jobs: Mapping[str, SlurmJob], now: float) -> dict[str, SlurmJob]:
 
     An array's own limit on how many run at a time (`%4`) holds for the candidates, too: those that
     run or have run come first, then those that were split off, and the last one, which stands for
-    itself. What its user holds, or lets start later, keeps no other waiting.
+    itself. What is held, starts later or depends on what has not ended keeps no other waiting.
 
     Args:
         jobs: as Slurm shows them.
@@ -44,7 +44,8 @@ def candidates(jobs: Mapping[str, SlurmJob], now: float) -> dict[str, SlurmJob]:
     for job_id, job in jobs.items():
         if job.unsplit:
             continue
-        if job.array in limits and _fresh(job) and (job.begin_s or 0.0) <= now:
+        due = (job.begin_s or 0.0) <= now and not job.dependency
+        if job.array in limits and due and _fresh(job):
             if taken[job.array] >= limits[job.array]:
                 continue
             taken[job.array] += 1

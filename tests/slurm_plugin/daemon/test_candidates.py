@@ -48,8 +48,9 @@ def test_of_many_arrays_each_has_fewer_elements_that_wait_for_a_place(
         ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
         ((one(1000, held=True), one(1001, held=True)), 3),
         ((replace(one(1000), begin_s=NOW + 1), replace(one(1001), begin_s=NOW + 1)), 3),
+        ((replace(one(1000), dependency="aftercorr:6_1000"), one(1001)), 2),
     ],
-    ids=["none", "one runs", "two split off", "more than that", "ended", "held", "put off"],
+    ids=["none", "runs", "two split off", "more than that", "ended", "held", "put off", "depends"],
 )
 def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_not(
     others: tuple[SlurmJob, ...], left: int
