@@ -125,9 +125,9 @@ class Hadare:
                 able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
         _choose(snapshot, forks, slot_s, free)
-        moves = not (forks and forks[0].runs and _between_rounds(snapshot))
-        if self.last_nodes and len(forks) == 1 and moves:
-            forks[0].keep_fastest(self.last_nodes, slot_s)
+        alone = forks[0] if len(forks) == 1 else None
+        if self.last_nodes and alone and not (alone.runs and _between_rounds(snapshot)):
+            alone.keep_fastest(self.last_nodes, slot_s)
         for fork in forks:
             average_s = self._average_s(fork.view.job)
             found = fork.placements(snapshot, slot_s - average_s if len(fork.nodes) > 1 else slot_s)

@@ -12,6 +12,7 @@ import pytest
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes, usual_site
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive, ended, started
 from tests.slurm_plugin.jobs import Submitter, await_job, deadline, end_all, pending
 
@@ -137,25 +138,17 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
 @pytest.fixture
 def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
     """Three nodes whose prolog fails for the jobs with the comment `fails`."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        prolog = folder / "prolog"
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+        prolog = Path(folder) / "prolog"
         prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_COMMENT" != fails ]\n')
         prolog.chmod(0o755)
         site = usual_site(fake_nodes(3))
         more = f"Prolog={prolog}", "PrologFlags=Alloc"
-        cluster = Testbed.create(
-            installation, folder / "slurm", replace(site, settings=(*site.settings, *more))
-        )
-        for key, value in cluster.environment().items():
-            monkeypatch.setenv(key, value)
-        try:
-            cluster.up()
+        with up(installation, replace(site, settings=(*site.settings, *more))) as cluster:
+            for key, value in cluster.environment().items():
+                monkeypatch.setenv(key, value)
             yield cluster
             end_all(cluster)
-        finally:
-            cluster.down()
 
 
 def test_a_job_whose_prolog_fails_drains_one_node(prolog_fails: Testbed, tmp_path: Path) -> None:

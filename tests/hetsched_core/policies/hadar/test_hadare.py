@@ -202,6 +202,9 @@ def test_what_arrives_between_rounds_takes_idle_nodes_and_moves_no_copy() -> Non
         "early": {"b", "c"},
         "late": {"a", "d", "e"},
     }
+    last = sized("last", 100.0, *runs)
+    found = divided(last, policy=replace(FREE, last_nodes=1), triggers=frozenset({Trigger.ARRIVAL}))
+    assert set(found["last"]) == {"b", "c"}
     # The round divides the nodes anew.
     found = divided(early, late, triggers=frozenset({Trigger.ROUND}))
     assert "a" in found["early"]
