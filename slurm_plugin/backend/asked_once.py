@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -44,6 +45,18 @@ class AskedOnce:
 
     run: Callable[[list[str]], str]
     _known: dict[str, tuple[Key, Untold]] = field(default_factory=dict)
+    _sharing: list[str] = field(default_factory=list)
+
+    def follow(self, partitions: str) -> None:
+        """Ask for every job anew if partitions let jobs share nodes otherwise than before.
+
+        Args:
+            partitions: what `scontrol show partitions --oneliner` prints.
+        """
+        sharing = re.findall(r"\b(?:PartitionName|Exclusive|OverSubscribe)=\S+", partitions)
+        if sharing != self._sharing:
+            self._sharing = sharing
+            self._known.clear()
 
     def of(self, jobs: Mapping[str, Key]) -> Mapping[str, Untold]:
         """Return what is not told of jobs; of one that has just gone, nothing.

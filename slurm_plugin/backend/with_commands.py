@@ -124,7 +124,7 @@ class CommandsBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        return site_by_command(self._accounting)
+        return site_by_command(self._accounting, self._once)
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -135,8 +135,8 @@ class CommandsBackend:
         change_by_command(change)
 
 
-def site_by_command(accounting: AccountingReader) -> SlurmSite:
-    """Return what the site has set.
+def site_by_command(accounting: AccountingReader, once: AskedOnce) -> SlurmSite:
+    """Return what the site has set; `once` follows it.
 
     Raises:
         AwayError: as `SlurmBackend.site`.
@@ -145,6 +145,7 @@ def site_by_command(accounting: AccountingReader) -> SlurmSite:
     kill_wait = re.search(r"^KillWait\s*=\s*(\d+) sec", configuration, re.MULTILINE)
     # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
     partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
+    once.follow(partitions)
     limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
     told = accounting.latest(configuration)
     return SlurmSite(

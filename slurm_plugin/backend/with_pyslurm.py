@@ -205,7 +205,7 @@ class PyslurmBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set: pyslurm tells less of it than the commands do."""
-        return site_by_command(self._accounting)
+        return site_by_command(self._accounting, self._once)
 
     def script(self, job: str) -> str:
         """Return a job's script."""

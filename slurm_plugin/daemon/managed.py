@@ -309,7 +309,7 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     return (
         *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
         *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
-        *(seen.disk_mb, seen.gres, seen.licenses),
+        *(seen.disk_mb, seen.gres, seen.licenses, seen.exclusive),
         *(spares(seen), is_finishing(seen)),
         seen.state is JobState.SUSPENDED,
     )

@@ -40,6 +40,16 @@ def test_a_job_is_asked_for_once_and_again_when_it_asks_otherwise() -> None:
     assert squeue.asked == ["--jobs=7,8", "--jobs=7", "--jobs=7"]
 
 
+def test_all_are_asked_for_anew_once_partitions_share_nodes_otherwise() -> None:
+    squeue = Squeue(OLD)
+    once = AskedOnce(squeue)
+    shown = "PartitionName=gpu AllowGroups=ALL Exclusive={} OverSubscribe=NO MaxTime=1:00:00\n"
+    for sharing in ("NO", "NO", "NODE"):
+        once.follow(shown.format(sharing))
+        once.of({"8": (1.0,)})
+    assert squeue.asked == ["--jobs=8", "--jobs=8"]
+
+
 def test_one_that_has_gone_tells_nothing_and_is_not_asked_for_again() -> None:
     def gone(_: list[str]) -> str:
         raise RefusedError("Invalid job id specified")

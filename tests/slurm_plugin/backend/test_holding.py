@@ -452,3 +452,13 @@ def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:
             As(site.operator.backend, USER).apply(change)
     (kept,) = site.operator.read().reservations
     assert kept.end_s > time.time()
+
+
+@both
+def test_whether_a_waiting_job_shares_nodes_follows_its_partition(site: Site) -> None:
+    job = site.submit("--gpus=1", "--partition=short")
+    assert site.await_waiting(job).exclusive == ""
+    for sharing, exclusive in (("EXCLUSIVE", "node"), ("NO", "")):
+        site.testbed.command("scontrol", "update", "partition=short", f"OverSubscribe={sharing}")
+        site.operator.site()
+        assert site.jobs()[job].exclusive == exclusive
