@@ -74,6 +74,7 @@ class Measures:
     avg_latency_ratio: float | None = None
     jain_slowdown: float | None = None
     worst_share_error: float | None = None
+    late_share: float | None = None
 
 
 class Better(Enum):
@@ -175,6 +176,13 @@ MEASURES = (
         "Wait / the job's expected run time without waiting: 2 means that it waited twice as long "
         "as it needed to run.",
         MeasureKind.NUMBER,
+    ),
+    Measure(
+        "late_share",
+        "Deadlines missed",
+        "Jobs that did not end by their deadline, of those that have one.",
+        MeasureKind.SHARE,
+        only_if_any=True,
     ),
     Measure(
         "avg_queue_length",
@@ -323,7 +331,14 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
         avg_latency_ratio=_mean(ratios),
         jain_slowdown=use.jain_slowdown,
         worst_share_error=use.worst_share_error,
+        late_share=_late_share(log.jobs),
     )
+
+
+def _late_share(jobs: Sequence[JobRecord]) -> float | None:
+    """Part of the jobs with a deadline that ended after it, or have not ended."""
+    here = (r for r in jobs if r.end_state in (EndState.COMPLETED, EndState.UNFINISHED))
+    return _mean(np.array([_end_s(r) > r.job.deadline_s for r in here if r.job.deadline_s]))
 
 
 def _end_s(record: JobRecord) -> float:

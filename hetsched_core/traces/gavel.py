@@ -262,7 +262,8 @@ def gavel_workload(
     if slos:
         assumptions.append(
             f"{slos} of {len(submissions)} jobs: they have an SLO, which is kept as a deadline: so "
-            "many times the run time on the fastest GPU type. No policy looks at it."
+            "many times the run time on the fastest GPU type. Policies are measured by it; none "
+            "looks at it."
         )
     return Workload(
         tuple(sorted(submissions, key=arrival_order)),

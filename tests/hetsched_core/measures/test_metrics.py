@@ -124,6 +124,18 @@ def test_finish_time_fairness_compares_with_the_fair_share_of_the_cluster() -> N
     assert measures.ftf_unfair_share == pytest.approx(2 / 3)
 
 
+def test_a_job_is_late_that_has_not_ended_by_its_deadline() -> None:
+    def due(record: JobRecord, after_s: float) -> JobRecord:
+        return dataclasses.replace(
+            record, job=dataclasses.replace(record.job, deadline_s=ORIGIN + after_s)
+        )
+
+    records = [a_job("met", 0, 20), a_job("missed", 0, 20.5), a_job("not yet", 0, None)]
+    cancelled = a_job("cancelled", 0, 30, state=EndState.CANCELLED)
+    jobs = [*(due(record, 20) for record in (*records, cancelled)), a_job("without", 0, 99)]
+    assert measure(a_log(jobs=jobs), SPEEDS).late_share == pytest.approx(2 / 3)
+
+
 def test_a_log_of_a_header_alone_has_nothing_to_measure() -> None:
     found = dataclasses.asdict(measure(a_log(), SPEEDS))
     assert {value for value in found.values() if value is not None} == {0}
