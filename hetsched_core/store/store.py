@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from hetsched_core.store import (
@@ -92,12 +91,7 @@ class Store(Database):
         """Return the store."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the store."""
         self.close()
 

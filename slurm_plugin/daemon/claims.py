@@ -13,7 +13,6 @@ import socket
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from hetsched_core.errors import InputError
@@ -143,12 +142,7 @@ class ClusterClaim:
         """Return the claim."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of it."""
         self._let_go()
 

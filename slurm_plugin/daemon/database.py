@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from hetsched_core.store import (
@@ -88,12 +87,7 @@ class DaemonDatabase:
         """Return the database."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the store."""
         self._let_go()
 

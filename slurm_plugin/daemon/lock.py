@@ -13,7 +13,6 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from hetsched_core.errors import InputError
@@ -55,12 +54,7 @@ class DaemonLock:
         """Return the lock."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of it. The file stays: two that make it anew could hold one each."""
         os.close(self._descriptor)
 
