@@ -7,11 +7,12 @@ for good.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import JobState, SlurmJob, SlurmNode
+from slurm_plugin.backend import JobState, Release, SlurmJob, SlurmNode
+from slurm_plugin.daemon.gangs import element_id
 
 DOUBTED_S = 300.0
 """How long nothing is started on a node on which Slurm could launch no job."""
@@ -107,6 +108,18 @@ class Launches:
     def closed_to(self, user: str) -> frozenset[str]:
         """Return the nodes on which a user's jobs are not started."""
         return frozenset(name for name, users in self._failed.items() if user in users)
+
+    def let_go(self, waiting: Iterable[SlurmJob]) -> Iterator[Release]:
+        """Yield the end of each hold that Slurm has put on what it could not launch.
+
+        Nothing else would let go of it. How often Slurm tries is its MaxBatchRequeue.
+        """
+        for seen in waiting:
+            members = () if seen.state is JobState.RUNNING else seen.members
+            for each in (seen, *members):
+                waits = each.held_by_slurm and each.state is JobState.PENDING
+                if waits and each.id not in self.stay_held:
+                    yield Release(element_id(seen, each.element) if seen.array else each.id)
 
     @property
     def words(self) -> Mapping[str, str]:

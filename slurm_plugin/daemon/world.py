@@ -620,57 +620,67 @@ class LiveWorld:
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         if self._closures.is_outdated(seen):
             seen = replace(seen, reason="None")
-        # Slurm gives what it queues again a time of its own.
-        begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
-        later = begin_s > now and seen.state is JobState.PENDING
         known = self.managed.get(seen.id)
-        if known is not None and later and seen.begin_s != known.slurm.begin_s:
-            # Its user has put it off since: it gives its place back, and waits for nothing.
+        put_off = known is not None and seen.begin_s != known.slurm.begin_s
+        if known is not None and put_off and _begins_after(now, seen):
+            # Its user has done so since: it gives its place back, and waits for nothing.
             self._leave(seen.id)
             known = None
         if known is None:
-            request = self.requests.of(seen)
-            if request is None:
-                self._unread.append(seen)
-                self.aside[seen.id] = _UNREAD
-                return
-            self.aside.pop(seen.id, None)
-            if wrong := self.requests.wrong(seen):
-                self.warnings[seen.id] = wrong
-            if not self._takes(seen, request):
-                self._note_intruder(seen, request)
-                self.aside[seen.id] = _UNMARKED
-                return
-            begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
-            later = begin_s > now and seen.state is JobState.PENDING
-            shares = seen.exclusive != "node"
-            if request.rigid and not seen.gpus and shares and not request.why_not:
-                if later:
-                    self._note_intruder(seen, request)
-                elif seen.state is JobState.PENDING:
-                    was = self._cpu_jobs.get(seen.id, seen)
-                    if editable(seen) != editable(was):
-                        self.requests.edited(seen, was)
-                        request = self.requests.of(seen) or request
-                    where = self.managed_nodes.where.of(seen, request.own.nodes)
-                    where = self._open(where, seen)
-                    self.without_gpus.append(CpuJob(seen, request, where))
-                    waits = _NO_GPUS if where is None or where else _NO_NODES
-                    if lacks := self._closures.lacks(seen):
-                        waits = f"its licenses are in use: {lacks.detail}"
-                    self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else waits
-                return
-            if later:
-                self.later[seen.id] = to_begin_later(seen, request)
-                self._note_intruder(seen, request)
-                return
-            waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
-            job = described(seen, request)
-            known = ManagedJob(request, seen, job, job, observed_s=now, wait_s=waited_s)
-            self.managed[seen.id] = known
-            self.triggers.add(Trigger.ARRIVAL)
+            known = self._taken_in(seen, now)
         elif seen is known.slurm and not self._quotas and known.only_waits and not seen.licenses:
             return
+        if known is not None:
+            self._renew(known, seen, cluster, now)
+
+    def _taken_in(self, seen: SlurmJob, now: float) -> ManagedJob | None:
+        """Take in a job that policies were not told of; None if they are not to be, or not yet."""
+        request = self.requests.of(seen)
+        if request is None:
+            self._unread.append(seen)
+            self.aside[seen.id] = _UNREAD
+            return None
+        self.aside.pop(seen.id, None)
+        if wrong := self.requests.wrong(seen):
+            self.warnings[seen.id] = wrong
+        later = _begins_after(now, seen)
+        if not self._takes(seen, request):
+            self._note_intruder(seen, request)
+            self.aside[seen.id] = _UNMARKED
+        elif request.rigid and not (seen.gpus or seen.exclusive == "node" or request.why_not):
+            if later:
+                self._note_intruder(seen, request)
+            elif seen.state is JobState.PENDING:
+                self._note_without_gpus(seen, request)
+        elif later:
+            self.later[seen.id] = to_begin_later(seen, request)
+            self._note_intruder(seen, request)
+        else:
+            since_s = max(request.mark.submitted_s or seen.submit_s, _begin_s(seen))
+            job = described(seen, request)
+            known = ManagedJob(
+                request, seen, job, job, observed_s=now, wait_s=max(0.0, now - since_s)
+            )
+            self.managed[seen.id] = known
+            self.triggers.add(Trigger.ARRIVAL)
+            return known
+        return None
+
+    def _note_without_gpus(self, seen: SlurmJob, request: Request) -> None:
+        """Note a waiting job that asks for no GPUs, and why it waits."""
+        was = self._cpu_jobs.get(seen.id, seen)
+        if editable(seen) != editable(was):
+            self.requests.edited(seen, was)
+            request = self.requests.of(seen) or request
+        where = self._open(self.managed_nodes.where.of(seen, request.own.nodes), seen)
+        self.without_gpus.append(CpuJob(seen, request, where))
+        waits = _NO_GPUS if where is None or where else _NO_NODES
+        if lacks := self._closures.lacks(seen):
+            waits = f"its licenses are in use: {lacks.detail}"
+        self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else waits
+
+    def _renew(self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float) -> None:
+        """Take in how a job stands, and make its view anew if policies see anything else."""
         was = known.slurm
         edited = seen is not was and editable(seen) != editable(was)
         reread = edited or seen.id not in self.jobs
@@ -722,20 +732,9 @@ class LiveWorld:
         self.changed.add(seen.id)
 
     def let_go(self) -> Iterator[Release]:
-        """Yield the end of each hold that Slurm has put on what it could not launch.
-
-        Nothing else would let go of it. How often Slurm tries is its MaxBatchRequeue.
-        """
-        stay = self._closures.launches.stay_held
-        for seen in (
-            *(known.slurm for known in self.units()),
-            *(each.job for each in self.without_gpus),
-        ):
-            members = () if seen.state is JobState.RUNNING else seen.members
-            for each in (seen, *members):
-                waits = each.held_by_slurm and each.state is JobState.PENDING
-                if waits and each.id not in stay:
-                    yield Release(element_id(seen, each.element) if seen.array else each.id)
+        """Yield the end of each hold that Slurm has put on what it could not launch."""
+        units = (known.slurm for known in self.units())
+        return self._closures.launches.let_go((*units, *(job for job, *_ in self.without_gpus)))
 
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
         """Return the nodes on which a job without GPUs may start now; None for all."""
@@ -910,3 +909,13 @@ class LiveWorld:
         """The shapes that all jobs take."""
         ours = [each.job.shapes for each in self.managed.values()]
         return LIVE_SHAPES.union(frozenset.intersection(*ours)) if ours else LIVE_SHAPES
+
+
+def _begin_s(seen: SlurmJob) -> float:
+    """Return when its user lets a job start; Slurm gives what it queues again a time of its own."""
+    return 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
+
+
+def _begins_after(now: float, seen: SlurmJob) -> bool:
+    """Whether its user lets a job that waits start only later."""
+    return _begin_s(seen) > now and seen.state is JobState.PENDING
