@@ -53,6 +53,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class Data(Protocol):
     """What is learned."""
 
+    def __hash__(self) -> int: ...
+
     def network(self) -> nn.Module: ...
 
     def batch(self, seed: int, at: int) -> Batch:

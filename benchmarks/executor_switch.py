@@ -153,7 +153,8 @@ class Switch:
 
 def pair(model: str, width: int, rounds: int) -> list[TaskJob]:
     given = {"model": model, "width": width}
-    make = f"{__spec__.name}:work" if __spec__ else f"{__file__}:work"
+    spec = globals()["__spec__"]  # None if this file was run by its path
+    make = f"{spec.name if spec else __file__}:work"
     return [TaskJob(f"{model}-{n}", make, rounds, seed=n, arguments=given) for n in range(2)]
 
 

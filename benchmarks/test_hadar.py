@@ -14,6 +14,7 @@ import pytest
 from immutables import Map
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.conftest import least_s
 from benchmarks.test_policies import ROUND_S, big_snapshot, profiles
 from hetsched_core.policy import make_policy
 from hetsched_core.types import (
@@ -124,4 +125,4 @@ def test_one_decision(
     )
     assert len(plan.entries) == len(snapshot.jobs)
     if most_s is not None:
-        assert benchmark.stats.stats.min <= most_s
+        assert least_s(benchmark) <= most_s

@@ -101,13 +101,12 @@ def test_offline_300_jobs_on_160_gpus(benchmark: BenchmarkFixture) -> None:
     plan = benchmark.pedantic(Hare().plan, args=(snapshot,), rounds=1)
     found = plan.diagnostics
     assert found.bound is not None
-    tasks = sum(
-        v.job.tasks.scale * v.job.tasks.rounds for v in snapshot.jobs.values() if v.job.tasks
-    )
+    shapes = [v.job.tasks for v in snapshot.jobs.values() if v.job.tasks]
     rng = np.random.default_rng(2)
     train = rng.uniform(1.0, 5.0, (300, 160))
-    scale = np.array([v.job.tasks.scale for v in snapshot.jobs.values()])
-    rounds = np.array([v.job.tasks.rounds for v in snapshot.jobs.values()])
+    scale = np.array([shape.scale for shape in shapes])
+    rounds = np.array([shape.rounds for shape in shapes])
+    tasks = int(scale @ rounds)
     instance = Instance.fresh(np.zeros(300), np.ones(300), rounds, scale, train, 0.1 * train)
     order = by_fluid_wspt(instance)
     begun = time.perf_counter()

@@ -12,6 +12,7 @@ from time import perf_counter
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.conftest import least_s
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Node, Submission
@@ -63,7 +64,7 @@ def test_plans_a_second(benchmark: BenchmarkFixture, policy: str, interval_s: fl
     for _ in log.plans:
         sorted(keys, key=lambda key: key)
     baseline_s = perf_counter() - begun
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     benchmark.extra_info.update(
         plans=len(log.plans),
         mean_active_jobs=round(active, 1),

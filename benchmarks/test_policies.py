@@ -21,6 +21,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, eye_array, hstack, vstack
 
+from benchmarks.conftest import least_s
 from benchmarks.papers.fidelity import ARRIVALS, load
 from benchmarks.papers.workloads import run
 from hetsched_core.optimize import Point
@@ -75,7 +76,7 @@ def test_rounds_a_second(
         rounds=7,
         warmup_rounds=1,
     )
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     benchmark.extra_info.update(
         rounds=log.rounds, plans=len(log.plans), rounds_per_second=round(log.rounds / took_s)
     )
@@ -205,7 +206,7 @@ def test_one_decision_at_2048_jobs_and_gpus(
         gap=plan.diagnostics.gap,
         method=plan.diagnostics.method,
     )
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     assert len(plan.entries) == 2048
     if most_s is not None:
         assert took_s <= most_s

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.conftest import least_s
 from benchmarks.papers.workloads import FOX_FIELDS
 from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone, read_sacct
 
@@ -65,7 +66,7 @@ def test_reading_costs_a_few_times_what_splitting_the_lines_costs(
     split_s = min(split() for _ in range(5))
     used = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
     assert used == 350 * 65
-    best_s = benchmark.stats.stats.min
+    best_s = least_s(benchmark)
     benchmark.extra_info["lines_per_s"] = round(len(lines) / best_s)
     benchmark.extra_info["times_a_split"] = round(best_s / split_s, 2)
     assert best_s / split_s < MOST_TIMES_A_SPLIT

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.conftest import least_s
 from hetsched_core.records.spool import SCHEMA
 from hetsched_core.store import (
     BasicTimes,
@@ -81,7 +82,7 @@ def test_recording_costs_a_few_times_what_making_the_records_costs(
     fresh = iter(batches)
     benchmark.pedantic(store.record, setup=lambda: (next(fresh), {}), rounds=6)
     assert store.summary().measurements == 6 * MEASUREMENTS
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     benchmark.extra_info["measurements_per_s"] = round(MEASUREMENTS / took_s)
     benchmark.extra_info["times_making"] = round(took_s / making_s, 2)
     assert took_s / making_s < RECORD_TO_MAKING
@@ -141,7 +142,7 @@ def test_taking_in_spool_files_costs_a_few_times_what_parsing_their_lines_costs(
     ingested = benchmark.pedantic(store.ingest, (paths, runs, 1.7e9), rounds=1)
     assert ingested.rejected == ()
     assert ingested.measurements == jobs * lines * (1 + pairs)
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     benchmark.extra_info["lines_per_s"] = round(len(texts) / took_s)
     benchmark.extra_info["measurements_per_s"] = round(ingested.measurements / took_s)
     benchmark.extra_info["times_parsing"] = round(took_s / parsing_s, 2)
@@ -176,7 +177,7 @@ def test_layers_of_10_000_pairs_cost_a_few_times_what_fetching_their_rows_costs(
     assert len(layers.theory) == len(pairs) == 10_000
     assert len(layers.by_entity) == rows
     assert layers.by_type.count.sum() == 3 * MEASUREMENTS
-    took_s = benchmark.stats.stats.min
+    took_s = least_s(benchmark)
     benchmark.extra_info["seconds"] = round(took_s, 3)
     benchmark.extra_info["entity_rows"] = rows
     benchmark.extra_info["times_fetching"] = round(took_s / fetching_s, 2)

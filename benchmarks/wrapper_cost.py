@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader
 from benchmarks.papers.page import filled
 from benchmarks.wrappers.models import CASES, Case
 from job_wrappers.session import TrainingSession, report
+from job_wrappers.session.profile import WARM_UP
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "live" / "training.md"
@@ -77,7 +78,7 @@ def compare(case: Case, steps: int, pairs: int, as_row: bool) -> None:
     """Let both take turns, and tell on rank 0."""
     plain, ours = training(case, False), training(case, True)
     for loop in (plain, ours):
-        for _ in range(2 * report.WARM_UP + 30):
+        for _ in range(2 * WARM_UP + 30):
             next(loop)
     blocks: dict[bool, list[float]] = {False: [], True: []}
     worked: dict[bool, list[float]] = {False: [], True: []}
@@ -165,7 +166,7 @@ def checkpoint(gigabytes: float) -> None:
         loop = (batch for _ in session.epochs(10**6) for batch in session)
 
         def steps(while_busy: bool, most: int) -> list[float]:
-            times = []
+            times: list[float] = []
             while len(times) < most and not (while_busy and not session.saving):
                 begun = time.perf_counter()
                 inputs, targets = next(loop)
@@ -229,7 +230,8 @@ def main() -> None:
         checkpoint(given.gigabytes)
     else:
         if given.what == "profiling":
-            report.ITERATIONS = 10**9
+            # As it is told to itself: it goes on profiling.
+            report.ITERATIONS = 10**9  # type: ignore[attr-defined]
         compare(CASES[given.model], given.steps, given.pairs, given.row)
     if int(os.environ.get("RANK", "0")) == 0:
         say(f"{load} before, {os.getloadavg()[0]:.1f} after")

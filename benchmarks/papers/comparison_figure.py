@@ -94,9 +94,9 @@ def _panel(
         linewidth=1.0,
     )
     for name, (x, y) in points.items():
-        hollow = {"markerfacecolor": "none"} if name == COPIES else {}
         marker, colour = ("D", "C3") if name == OURS else ("o", "C0")
-        axes.plot(x, y, marker, color=colour, **hollow)
+        fill = "none" if name == COPIES else colour
+        axes.plot(x, y, marker, color=colour, markerfacecolor=fill)
         dx, dy, side = labels.get(name, BESIDE)
         axes.annotate(name, (x, y), xytext=(dx, dy), textcoords="offset points", ha=side)
     axes.grid(alpha=0.3)

@@ -67,11 +67,11 @@ class ComparedEstimates:
             types_alone = replace(speeds.table(profile), node_factor={})
             true = measured.samples / measured.seconds
             known = self.runs.get(profile, 0)
-            errors = (
+            with_nodes, without = (
                 abs(s.speed(profile, where) / true - 1)
                 for s in (speeds, speeds.revised({profile: types_alone}))
             )
-            self.found.append((known, *errors))
+            self.found.append((known, with_nodes, without))
             self.runs[profile] = known + 1
         self.inner.observe(measured)
 

@@ -261,11 +261,11 @@ def replayed(
             ),
         )
         for job in new:
-            start_s = first[job]
-            assert start_s is not None
+            begun_s = first[job]
+            assert begun_s is not None
             found = calibration.range_of(now, starts[job])
-            given.append((found, start_s))
-            heapq.heappush(awaited, (start_s, len(given), found))
+            given.append((found, begun_s))
+            heapq.heappush(awaited, (begun_s, len(given), found))
     return settled(given)
 
 
