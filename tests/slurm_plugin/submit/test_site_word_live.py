@@ -97,6 +97,26 @@ def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
     assert held() == {"big": 9, "small": 3}
 
 
+def test_one_account_alone_has_every_gpu_and_one_that_comes_late_has_its_due(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    # In its own order the later of equal jobs would wait.
+    daemon = daemon_of(asked, "srtf", settings=replace(SETTINGS, round_s=4.0))
+
+    def submit(account: str) -> None:
+        for _ in range(14):
+            sbatch(shared, f"--account={account}", "--gpu-set=1", "--can-checkpoint", *ONE)
+
+    def held() -> Counter[str]:
+        jobs = asked.read().jobs.values()
+        return Counter(job.account for job in jobs if running(job))
+
+    submit("small")
+    drive(daemon, lambda: held() == {"small": 12}, 60)
+    submit("big")
+    drive(daemon, lambda: held()["big"] >= 9 and held().total() == 12, 90)
+
+
 def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Testbed) -> None:
     daemon = daemon_of(asked)
     normal = [sbatch(shared, "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(4)]
