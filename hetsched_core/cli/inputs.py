@@ -49,6 +49,14 @@ _OPTIONS = (
         help="Let jobs of a log run on half, all and twice their GPUs, not just as logged.",
     ),
     click.option(
+        "--types",
+        type=click.Choice(["asked", "logged"]),
+        default="asked",
+        show_default=True,
+        help="GPU types of a log's jobs: those asked for, or the one that each ran on, so that "
+        "waiting alone differs.",
+    ),
+    click.option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
@@ -125,6 +133,7 @@ def read_options(
     rules: Path | None,
     throughputs: Path | None,
     elastic: bool,
+    types: str,
     seed: int,
     **of_logs: str | None,
 ) -> tuple[ClusterFile | None, LoadOptions]:
@@ -142,5 +151,12 @@ def read_options(
     sacct = sacct_options(**of_logs)
     return (
         read_cluster(cluster) if cluster else None,
-        LoadOptions(rules=rules, throughputs=throughputs, seed=seed, elastic=elastic, sacct=sacct),
+        LoadOptions(
+            rules=rules,
+            throughputs=throughputs,
+            seed=seed,
+            elastic=elastic,
+            logged_types=types == "logged",
+            sacct=sacct,
+        ),
     )

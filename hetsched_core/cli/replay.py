@@ -219,6 +219,7 @@ def replay(
         "estimates": estimates,
         "node_spread": node_spread,
         "elastic": inputs["elastic"],
+        "types": inputs["types"],
         "seed": inputs["seed"],
         "seeds": seeds,
         "tz": inputs["tz"],

@@ -86,6 +86,7 @@ class Assumption(StrEnum):
     LOST_RUNS = "its earlier runs are not in the log: work and waiting are less than they were"
     NO_TIME = f"ran for less than a second: counted as {LEAST_RUN_S:g} s"
     ANY_TYPE = "the log does not tell whether a GPU type was asked for: any type will do"
+    LOGGED_TYPE = "held to the GPU types that it ran on (--types logged)"
     UNTYPED = "the type of its GPUs is told from its nodes"
     ONLY_TYPE = "the type of its GPUs is not told: they are of the only type of the cluster"
     SEVERAL_TYPES = "its GPUs are of several types: the slowest sets the pace"
@@ -97,6 +98,7 @@ _ASSUMED_FIELDS = {
     Assumption.WORK: ("total_samples",),
     Assumption.DRAWN: ("profile",),
     Assumption.ANY_TYPE: ("gpu_types",),
+    Assumption.LOGGED_TYPE: ("gpu_types",),
     Assumption.SHRUNK: ("cpus_per_gpu", "memory_mb_per_gpu"),
     Assumption.WIDENED: ("requirements",),
 }
@@ -167,6 +169,7 @@ def jobs_from_log(
     rules: Rules | None = None,
     seed: int = 0,
     elastic: bool = False,
+    logged_types: bool = False,
 ) -> Workload:
     """Return the jobs of a log.
 
@@ -181,10 +184,11 @@ def jobs_from_log(
         rules: What the site knows of its jobs.
         seed: Of the drawn models.
         elastic: Whether rigid jobs are widened.
+        logged_types: Whether each job keeps to the GPU types that it ran on.
     """
     types = LogTypes(cluster)
     conversion = _Conversion(
-        cluster.cluster, types, speeds, profiles, rules or Rules(), seed, elastic
+        cluster.cluster, types, speeds, profiles, rules or Rules(), seed, elastic, logged_types
     )
     return conversion.convert(link_runs(allocations))
 
@@ -210,6 +214,7 @@ class _Conversion:
     rules: Rules
     seed: int
     elastic: bool
+    logged_types: bool
     assumed: Counter[Assumption] = field(default_factory=Counter)
     # Answers that many jobs of a log share.
     usable: dict[tuple[str, _Types | None], _Types] = field(default_factory=dict)
@@ -275,7 +280,11 @@ class _Conversion:
             job_name=run.name, partition=run.partition, account=run.account, user=run.user
         )
         self.followed.add(rule)
-        accepted = self._accepted(run, rule, assumed)
+        if self.logged_types:
+            accepted: _Types | None = main.gpu_types
+            assumed.add(Assumption.LOGGED_TYPE)
+        else:
+            accepted = self._accepted(run, rule, assumed)
         draw = f"{self.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
         profile = rule.profile or self._draw(draw, held, accepted, assumed)
         if profile is None:

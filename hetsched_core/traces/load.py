@@ -80,6 +80,7 @@ class LoadOptions:
     throughputs: Path | None = None
     seed: int = 0
     elastic: bool = False
+    logged_types: bool = False
     sacct: SacctOptions = field(default_factory=SacctOptions)
 
 
@@ -330,6 +331,7 @@ def _log_workload(
         rules,
         options.seed,
         options.elastic,
+        options.logged_types,
     )
     used = {submission.job.profile for submission in workload.submissions}
     return replace(

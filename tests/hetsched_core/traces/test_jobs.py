@@ -325,6 +325,23 @@ def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> 
     assert counted(found, Assumption.ONLY_TYPE) == 1
 
 
+def test_a_job_keeps_to_the_types_that_it_ran_on_where_that_is_wanted() -> None:
+    rules = Rules((Rule(gpu_types=frozenset({"a100"})),))
+    log = [
+        allocation(),
+        allocation(job_id="8", line=2, **held("a0", "v0", a100=2, v100=2)),
+        allocation(job_id="9", line=3, **held("h0", h100=1)),
+    ]
+    found = convert(*log, rules=rules, logged_types=True)
+    types = {s.job.id: s.job.gpu_types for s in found.submissions}
+    # Two are all types of the cluster, which has none of the third.
+    assert types == {"7": {"v100"}, "8": {"a100", "v100"}, "9": frozenset()}
+    assert counted(found, Assumption.LOGGED_TYPE) == 3
+    assert all("gpu_types" in s.job.assumed for s in found.submissions)
+    # The work is what it was.
+    assert [s.samples for s in found.submissions] == [s.samples for s in convert(*log).submissions]
+
+
 # Shapes -------------------------------------------------------------------------------------------
 
 

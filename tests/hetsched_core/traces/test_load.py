@@ -101,11 +101,13 @@ def test_traces_go_with_their_table_in_any_order_and_keep_their_jobs_apart(tmp_p
     assert [s.job.id for s in both.workload.submissions] == ["1.1", "2.1"]
 
 
-def test_rules_and_elasticity_reach_the_jobs(tmp_path: Path) -> None:
+def test_rules_elasticity_and_types_reach_the_jobs(tmp_path: Path) -> None:
     rules = 'schema = "hetsched-rules/1"\n[[rules]]\nuser = "ann"\nprofile = "unet-256"\n'
     log, rules_path = write(tmp_path, log=SACCT, rules=rules)
     cluster = ClusterFile(cluster_of(n1=("a100", 4), n2=("v100", 4)))
     found = load_workload([log], cluster, LoadOptions(rules=rules_path, elastic=True))
+    held = load_workload([log], cluster, LoadOptions(logged_types=True))
+    assert {len(s.job.gpu_types or ()) for s in held.workload.submissions} == {1}
     first, second = (s.job for s in found.workload.submissions)
     assert first.profile == "unet-256"
     assert first.requirements.counts == (1, 2)
