@@ -62,8 +62,8 @@ class Costs:
     )
     switch: ExecutorKind | float = setting(
         ExecutorKind.HARE,
-        "without progress where a GPU's next training task is of another job than its last; or who "
-        "runs them, with the times of the paper: hare, pipeswitch, new-process",
+        "without progress where a GPU's next training task is of another job than its last; or the "
+        "executor that runs them, with the times of the paper: hare, pipeswitch, new-process",
         least=0.0,
         most=DAY_S,
     )

@@ -28,7 +28,7 @@ def write_whole(path: Path, pieces: Iterable[Piece]) -> None:
 
 
 def write_once(path: Path, pieces: Iterable[Piece]) -> bool:
-    """Write a file whose name is not taken; of several who try at once one succeeds.
+    """Write a file whose name is not taken; of several that try at once one succeeds.
 
     Returns:
         Whether this call wrote it.

@@ -35,7 +35,7 @@ def write(path: Path, header: Mapping[str, object], tensors: object) -> None:
 
 
 def write_once(path: Path, header: Mapping[str, object], tensors: object) -> bool:
-    """Write a file unless it is there; of several who try at once one succeeds.
+    """Write a file unless it is there; of several that try at once one succeeds.
 
     Returns:
         Whether this call wrote it.

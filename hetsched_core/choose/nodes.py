@@ -1,7 +1,7 @@
-"""From classes to nodes: where the chosen pieces go, so that who keeps its pieces keeps its nodes.
+"""From classes to nodes: where the chosen pieces go; a job that keeps its pieces keeps its nodes.
 
 What takes just what it has stays, and the others go, the widest piece first, where they fill a node
-best. Where that leaves someone without room, the nodes of the class are cut anew by an integer
+best. Where that leaves a job without room, the nodes of the class are cut anew by an integer
 programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
 succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
 could, pieces of different jobs change places; if that fails, too, a programme over pieces and nodes

@@ -147,7 +147,7 @@ def node_counts_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
 
 
 def windows_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
-    """No run reaches into a window: who cannot end before it is not placed, or moved in time."""
+    """No run reaches into a window: what cannot end before it is not placed, or moved in time."""
     jobs = {record.job.id: record.job for record in log.jobs}
     lost = {(i.at_s, i.node) for i in trial.scenario.incidents if isinstance(i, NodeLost)}
     for window in trial.scenario.settings.windows:

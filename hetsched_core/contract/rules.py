@@ -1,6 +1,6 @@
 """Contracts on the site's word: shares, limits and tiers hold under every policy that runs live.
 
-Each is looked at in a scenario of its own, in which there is always work for everybody.
+Each is looked at in a scenario of its own, in which there is always work for all GPUs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ROUND_S, RESTART_COST_S, GRACE_S = 360.0, 10.0, 30.0
 
 
 def stops_make_room(trial: Trial) -> Iterator[str]:
-    """Nobody is stopped, or moved to as many such GPUs where it is no faster, who could stay."""
+    """No job that could stay is stopped, or moved to as many such GPUs where it is no faster."""
     settings = trial.scenario.settings
     free = settings.restart_cost_s + settings.grace_s == 0.0
     if trial.policy.info.model is not ExecutionModel.GANG or free:

@@ -184,7 +184,7 @@ def _whatever_is_free(reason: Reason) -> bool:
 
 
 def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) -> Reason:
-    """Return a reason with who measures the job's speed for it, and until when at the latest."""
+    """Return a reason with the runs that measure the job's speed, and until when at the latest."""
     others = [
         profile
         for profile in plan.profiles

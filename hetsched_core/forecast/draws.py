@@ -64,7 +64,7 @@ def possible_starts(
     Args:
         snapshot: what is known now.
         plan: the plan in force.
-        policy: who schedules.
+        policy: what schedules.
         jobs: what is known of active jobs, hidden from the policy or not.
         wanted: those asked for; one that may not start at all (held, say) is missing in the answer,
             and all are if there was no time for enough futures.

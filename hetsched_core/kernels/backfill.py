@@ -99,8 +99,8 @@ class Places(NamedTuple):
         found: (M, 2) nodes that a job could get, and how many GPUs of each.
         taken: (M, 2) those that it gets.
         mixed: (M, 5) `members` of those types of which a job takes a mix.
-        waited_for: (T,) whether somebody waits for a GPU type.
-        waited_at: (M,) whether somebody waits for a node.
+        waited_for: (T,) whether a job waits for a GPU type.
+        waited_at: (M,) whether a job waits for a node.
         changed: (C,) whether a node has a number of GPUs free at other times than before.
     """
 
@@ -697,7 +697,7 @@ def earliest_starts(
                         taken[k, 0], taken[k, 1] = places.found[k, 0], places.found[k, 1]
             if best_s == now_s:
                 break
-            # Only who could start earlier on another type would.
+            # Only a job that could start earlier on another type would.
             until_s = min(until_s, np.nextafter(best_s, now_s))
         start_s[j] = best_s
         if best_s == math.inf:

@@ -8,7 +8,7 @@ What is free is kept for each host (its CPUs and memory, and the GPUs of each of
 four arrays: when it begins, GPUs by place on the host, (CPUs, MiB), and the row of the step that
 follows, -1 where none does. The chain of a host begins in the row that its number and the length of
 all chains (one step for each row of what is held, and one before) tell, and its first step has
-begun at any time. Since everybody only ends, all room grows from step to step.
+begun at any time. Since jobs only end, all room grows from step to step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hadar's prices, the placement that pays a job most, and who of a queue gets one.
+"""Hadar's prices, the placement that pays a job most, and which jobs of a queue get one.
 
 Free room is kept by node class: nodes of one sort (GPU type and speed), capacity, load and free
 CPUs and memory are one row, with the number of such nodes. A node that is loaded moves to the row
@@ -320,7 +320,7 @@ def serve(
     Args:
         state: what is free.
         market: the jobs.
-        order: (K,) whom to serve.
+        order: (K,) the jobs to serve.
         pieces_from: (K+1,) filled with where the pieces of each begin.
         pieces: filled with (row of the node before, row after, GPUs).
         payoff: (K,) filled; 0 or less where no placement pays, -inf where there is no room.

@@ -73,7 +73,7 @@ def left_idle(snapshot: Snapshot, plan: Plan) -> FreeGpus:
 
 
 class _Room:
-    """What is free, and who could leave what it has."""
+    """What is free, and which jobs could leave what they have."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self._snapshot = snapshot
@@ -133,7 +133,7 @@ class _Room:
         self._free.give(other.job, self._placed[other.id])
 
     def _below(self, view: JobView) -> list[JobView]:
-        """Return who could leave for a job: the first one first."""
+        """Return the jobs that could leave for another: the first one first."""
         cluster, mine = self._snapshot.cluster, 0
         for way in ways_to_fit(view.job, cluster, self._snapshot.speeds, self._snapshot.shapes):
             mine |= reach(view.job, way, cluster)

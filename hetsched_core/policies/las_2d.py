@@ -7,7 +7,7 @@ first.
 It knows neither sizes nor that GPU types differ in speed; that is what sets it apart from `las`,
 which has the same order and takes the fastest GPUs.
 
-Deviations. Decided when a round starts; in between, GPUs that come free go to the first who fits.
+Deviations. Decided when a round starts; in between, the first job that fits has what comes free.
 Jobs are rigid: the lower median of the requirement set. A type is chosen by room alone.
 """
 

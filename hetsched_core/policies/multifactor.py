@@ -43,7 +43,7 @@ class Ranking:
         partitions: number of each partition, relative to the greatest; 0 where it is not named, and
             for all where the greatest is 0.
         at_s: when ages and shares were looked at (UTC).
-        shares: fair-share factors; 1 for who was unknown then.
+        shares: fair-share factors; 1 for users unknown then.
     """
 
     weights: Weights
@@ -61,8 +61,8 @@ class Ranking:
     def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, int, float, str]:
         """Return the key that sorts jobs by priority; it does not change while the ranking holds.
 
-        As in Slurm the priority is a whole number, and who ties is served by submission. Tiers are
-        the site's: without its word there are none.
+        As in Slurm the priority is a whole number, and ties are served by submission. Tiers are the
+        site's: without its word there are none.
         """
         job = view.job
         tier = 0 if snapshot.site is None else -job.tier

@@ -189,7 +189,7 @@ def heaviest(claims: Sequence[BatchItem], gpus: int, length_s: float) -> list[in
 
 
 def _begin(snapshot: Snapshot, going: Sequence[Crew], members: Sequence[JobView]) -> list[Crew]:
-    """Begin who finds its GPUs idle, in order."""
+    """Begin the jobs that find their GPUs idle, in order."""
     gpus = open_task_gpus(snapshot)
     free, whole = room_beside(snapshot, going), FreeGpus.of(snapshot)
     taken = {*busy_gpus(snapshot), *(gpu for crew in going for gpu in crew.gpus)}

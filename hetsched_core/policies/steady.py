@@ -69,7 +69,8 @@ class Steady:
         3.0, "how many times its cost a restart counts in the decision; 0: not at all"
     )
     urgent: float = parameter(
-        1.0, "plan anew at once for who would be done in so many times what is left of the round"
+        1.0,
+        "plan anew at once for what would be done in so many times the rest of the round",
     )
     mixed: float = parameter(
         0.3, "least speed on a mix of GPU types, as a part of the best there is; above 1: none"
@@ -197,13 +198,13 @@ class _SteadyRound(HopsRound):
         stop_s = np.array([self._stop_s(self._views[at]) for at in runners.tolist()])
         smallest = self._demand.smallest[self._demand.kind[waiting]]
         for count in np.unique(smallest).tolist():
-            wide, who = gpus >= count, waiting[smallest == count]
-            against[who] = np.minimum(
-                against[who],
+            wide, ones = gpus >= count, waiting[smallest == count]
+            against[ones] = np.minimum(
+                against[ones],
                 least_of_the_shorter(
                     (self._left_s[runners] - stop_s)[wide],
                     priorities[runners[wide]],
-                    self._left_s[who],
+                    self._left_s[ones],
                 ),
             )
         self._equal_to_runners(runners.tolist(), waiting.tolist(), against)
@@ -214,7 +215,7 @@ class _SteadyRound(HopsRound):
     def _equal_to_runners(
         self, runners: Sequence[int], waiting: Sequence[int], against: Floats
     ) -> None:
-        """Let no job weigh more than a runner that it is equal to for all that anybody knows.
+        """Let no job weigh more than a runner that it is equal to for all that is known.
 
         That one has run for longer does not tell which of them ends first.
         """

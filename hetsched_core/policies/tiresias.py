@@ -12,7 +12,7 @@ It knows which jobs suffer from being spread, and neither sizes nor that GPU typ
 Deviations. Tiresias reads the skew of a model's tensors; here a job suffers whose speed per GPU on
 one node is more than `sensitive_above` times that on several. The paper names no thresholds; 3,250
 GPU seconds is the first of its published simulator. Queues are looked at when a round starts; in
-between, GPUs that come free go to the first who fits. No promotion (the PromoteKnob is off), and no
+between, the first job that fits has GPUs that come free. No promotion (PromoteKnob is off), and no
 Gittins index, which needs the distribution of sizes. Jobs are rigid: the lower median of the
 requirement set. A type is chosen by room alone.
 """

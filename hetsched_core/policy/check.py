@@ -379,7 +379,7 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
     for placement in entry.placements:
         name, gpus = placement.configuration.pieces[0]
         if is_kept(view, placement):
-            # Begun by somebody else, or under another policy, and not to be stopped perhaps.
+            # Begun outside the daemon, or under another policy, and not to be stopped perhaps.
             continue
         if len(placement.configuration) != 1 or (
             name in snapshot.cluster and gpus != snapshot.nodes[name].node.gpus
@@ -601,7 +601,7 @@ def _too_much(
 
 
 def _short(jobs: Sequence[str]) -> str:
-    """Say for whom there is too little; of many only the first are named."""
+    """Name the jobs for which there is too little; of many only the first."""
     if not jobs:
         return ""
     more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""

@@ -260,7 +260,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
 
 
 def _summary(snapshot: Snapshot, plan: Plan) -> dict[str, object]:
-    """Return who held what, who was placed where and why the others wait: readable at once."""
+    """Return which jobs held what, which were placed where, and why the others wait."""
     entries = plan.entries
     return {
         "held": {

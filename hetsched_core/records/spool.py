@@ -137,7 +137,7 @@ Samples = Annotated[float, Number(0, 1e18)]
 
 @dataclass(frozen=True, slots=True)
 class SpoolStart:
-    """The first line: who writes. `at_s` is seconds UTC; later lines count `t_s` from there."""
+    """The first line: which run writes. `at_s` is seconds UTC; later `t_s` count from it."""
 
     schema: Annotated[str, Text(re.escape(SCHEMA))]
     job: JobId

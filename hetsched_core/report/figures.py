@@ -251,7 +251,7 @@ def use_over_time(
 def nodes_over_time(
     histories: Sequence[History], clock: ReportClock, sizes: Ints
 ) -> tuple[dict[str, str], Shades | None]:
-    """Draw who held which node when.
+    """Draw which job held which node when.
 
     Args:
         histories: what the policies did.

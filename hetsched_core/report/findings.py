@@ -62,7 +62,7 @@ def findings(seeds: Seeds, histories: Sequence[History], gains: Sequence[Gains])
     Args:
         seeds: for each seed the measures of each policy.
         histories: what the policies did under the first seed.
-        gains: what changes for whom against the first policy.
+        gains: what changes for which jobs against the first policy.
     """
     first, *others = [history.policy for history in histories]
     told = [*_quiet(histories)]

@@ -1,4 +1,4 @@
-"""Who gains and who loses when one policy takes the place of another."""
+"""Which jobs gain and which lose when one policy takes the place of another."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Loser:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What changes for whom when `policy` takes the place of the first policy."""
+    """What changes for which jobs when `policy` takes the place of the first policy."""
 
     policy: str
     total: JobGroup
@@ -86,7 +86,7 @@ class Gains:
 
 
 def gains(first: History, other: History) -> Gains | None:
-    """Return who gains and who loses; None if no job completed under both policies.
+    """Return which jobs gain and which lose; None if no job completed under both policies.
 
     Size and GPU type of a job are those under the first policy: what it took, and the type on which
     it held most GPU time.
@@ -169,7 +169,7 @@ def _present(groups: Iterable[JobGroup | None]) -> tuple[JobGroup, ...]:
 
 
 def _by_user(users: Sequence[str], compared: _Compared) -> JobGrouping:
-    """Group by user, from who gains most time in total to who loses most."""
+    """Group by user, from the one whose jobs gain most time in total to the one whose lose most."""
     names, index = np.unique(np.array(users, np.str_), return_inverse=True)
     total_s = np.bincount(
         index[compared.both], compared.changed_s[compared.both], minlength=len(names)

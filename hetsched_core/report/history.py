@@ -110,7 +110,7 @@ class History:
         policy: the name that the policy has in the comparison.
         cluster: the nodes.
         jobs: what became of each job.
-        pieces: who held GPUs where, and when.
+        pieces: which jobs held GPUs where, and when.
         held: GPUs held.
         work: what they did, in GPUs of average speed (docs/formats/report.md).
         waiting: jobs that were eligible and held no GPU.

@@ -1,7 +1,7 @@
 """What comes next: the simulator begun from a snapshot, until those asked for have started.
 
 The same engine, policy and checks as a replay. What is unknown now (how much work each job has,
-who will come) is given, so that a forecast draws it several times.
+which jobs will come) is given, so that a forecast draws it several times.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def first_starts(
     Args:
         snapshot: what is known now; its speeds count as true.
         plan: the plan in force.
-        policy: who schedules from here on.
+        policy: what schedules from here on.
         left: job -> samples still to do; jobs that may not start at all are left out.
         wanted: the jobs asked for; the simulation ends when all of them have started.
         arrivals: jobs that come later.

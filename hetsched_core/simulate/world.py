@@ -412,7 +412,7 @@ class World:
             self.heap.push(at_s, EventPriority.INCIDENT, WindowMoves())
 
     def move_windows(self) -> None:
-        """See which nodes are open to whom now, and which windows are over."""
+        """See which nodes are open to which jobs now, and which windows are over."""
         if self._looks_s <= self.now:
             self._looks_s = math.inf
         self.windows = tuple(window for window in self.windows if window.until_s > self.now)
@@ -453,7 +453,7 @@ class World:
         return ", ".join(dict.fromkeys(names))
 
     def begin_windows(self) -> bool:
-        """Take the nodes of windows that begin from whom could have been moved, and was not.
+        """Take the nodes of windows that begin from runs that could have been moved, and were not.
 
         Returns whether there was any such run.
         """

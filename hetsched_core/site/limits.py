@@ -1,4 +1,4 @@
-"""Limits over several jobs: who may start under them, and with how many GPUs at most."""
+"""Limits over several jobs: which may start under them, and with how many GPUs at most."""
 
 from __future__ import annotations
 

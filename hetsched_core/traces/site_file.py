@@ -13,7 +13,7 @@ from hetsched_core.types.site import ROOT, Association, ShareTree, SiteSettings
 from hetsched_core.values.records import Form, count, quoted, structure
 
 PARENT = "parent"
-"""In the place of shares: who has it competes as a part of the account that it is in."""
+"""In the place of shares: an account or user that has it competes as a part of its parent."""
 
 # The form -----------------------------------------------------------------------------------------
 

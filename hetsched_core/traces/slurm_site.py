@@ -38,7 +38,7 @@ COMMANDS = (
 """What prints the files that are read."""
 
 _AS_PARENT = frozenset({PARENT, str(2**31 - 1)})
-"""Shares of who counts as its account: the word, and the number that stands for it."""
+"""Shares of a user that counts as its account: the word, and the number that stands for it."""
 
 
 class _SlurmPartition(NamedTuple):

@@ -7,7 +7,7 @@ from enum import Enum, StrEnum
 
 
 class Horizon(StrEnum):
-    """What a reason means for the one who waits."""
+    """What a reason means for the job that waits."""
 
     NEVER = "never"
     NOT_YET = "not yet"

@@ -2,7 +2,7 @@
 
 Everything passes through a folder that all nodes see; no process need reach another:
 
-    round-000004.json     who does how many steps in round 4                          the tracker
+    round-000004.json     each copy's steps in round 4                                the tracker
     model-000004.tensors  what all its copies start from                              the tracker
     round-000004.n0.tensors  what copy `n0` has made of it, in how many steps         copy n0
 

@@ -40,7 +40,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     acts = parser.add_subparsers(dest="act", required=True)
     begin = acts.add_parser("begin", help="begin a round")
-    begin.add_argument("steps", nargs="+", metavar="COPY=STEPS", help="who does how many steps")
+    begin.add_argument("steps", nargs="+", metavar="COPY=STEPS", help="how many steps each does")
     begin.add_argument(
         "--ends", type=float, metavar="SECONDS", help="when copies report at the latest, UTC"
     )

@@ -125,7 +125,7 @@ class Copy(Folder):
         self._last = max(self._last, turn.number)
 
     def leave(self) -> None:
-        """Take no part from the next round on, after a report on this one: for who must stop."""
+        """Take no part from the next round on, after a report on this one: it must stop."""
         self.present_path(self._name).unlink(missing_ok=True)
 
     def _join(self) -> None:

@@ -1,4 +1,4 @@
-"""What a job's tracker does next: when a round begins, who does how many steps, when it ends.
+"""What a job's tracker does next: when a round begins, the steps of each copy, when it ends.
 
 A pure function of what is in the folder and what time it is. Nothing is remembered, so that several
 trackers, or one that was killed and started anew, come to the same.

@@ -1,4 +1,4 @@
-"""The tracker of a job's copies: who does how many steps, and what becomes of them.
+"""The tracker of a job's copies: which of them does how many steps, and what becomes of them.
 
 One runs beside each copy, and all of them come to the same, since every file is written once. So
 that they need not all average, the copies' names decide which goes first; the next one waits for
@@ -245,7 +245,7 @@ class Tracker(Folder):
                     self.present_path(copy).unlink(missing_ok=True)
 
     def _past(self, now: ConsolidationRound) -> bool:
-        """Whether a later round has begun, so that somebody has averaged this one."""
+        """Whether a later round has begun, so that a copy has averaged this one."""
         newest = self.round()
         return newest is not None and newest.number > now.number
 

@@ -11,7 +11,7 @@ of the job see, each written once and whole:
     round-000004.task-001.gradient    what task 1 makes of them
 
 Whoever brings the last gradient applies them, on the host and in the order of the tasks, so that
-neither GPUs nor the order in which they came make a difference. Several who do so at once agree.
+neither GPUs nor the order in which they came make a difference. Several that do so at once agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from job_wrappers.averaging import Mean
 
 
 class Advance(Enum):
-    """Whether the next round has begun: not yet, by somebody else, or by this very call."""
+    """Whether the next round has begun: not yet, by another process, or by this very call."""
 
     WAITS = "waits"
     BEGUN = "begun"
@@ -61,7 +61,7 @@ class Rounds:
     scale: int
 
     def begin(self, state: object) -> None:
-        """Leave what round 0 begins with, unless somebody has."""
+        """Leave what round 0 begins with, unless another process has."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.newest() is None:
             tensor_file.write_once(self._state(0), {"round": 0}, state)

@@ -128,7 +128,7 @@ class Trainer:
         """
         if made is not None:
             self._rounds.put(*made)
-            # Where somebody else was quicker, theirs counts: it is read when it is needed.
+            # Where another process was quicker, its own counts: it is read when it is needed.
             if self._rounds.advance(made[0], self._step) == Advance.OWN:
                 self._round = made[0] + 1
 

@@ -24,7 +24,7 @@ from job_wrappers.executor.trainer import Trainer
 
 def main(words: list[str]) -> int:
     """Serve until the other end is closed, or the job fails."""
-    # An interrupt goes to everybody on the terminal; the executor closes the other end.
+    # An interrupt goes to every process on the terminal; the executor closes the other end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(words[0]))
     try:

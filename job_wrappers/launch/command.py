@@ -78,7 +78,7 @@ def _run(
         say(problem)
         return 2
     if part.first_rank == 0 and not is_free(int(part.port)):
-        say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
+        say(f"another process listens on {part.meet}, where the workers of this run were to meet")
         if options.requeue:
             say(f"the next run meets elsewhere; {requeue(allocation.element)}")
         return STOPPED

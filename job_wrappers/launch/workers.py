@@ -74,7 +74,7 @@ class Worker:
     def send(self, number: int) -> None:
         """Pass a signal on, to its children where it would not pass it on itself.
 
-        SIGUSR1 asks to save and go on, and ends whoever does not take it: it waits until one does.
+        SIGUSR1 asks to save and go on, and ends a worker that does not take it yet: it waits.
         """
         for pid in self._receivers():
             if number == signal.SIGUSR1 and not _takes(pid, number):
@@ -84,7 +84,7 @@ class Worker:
                 os.kill(pid, number)
 
     def follow(self) -> None:
-        """See to what has come since: children of torchrun, and who takes a signal by now."""
+        """See to what has come since: children of torchrun, and which take a signal by now."""
         if self.via and self.process.poll() is None:
             found = children_of(self.process.pid)
             for pid in found:
@@ -288,7 +288,7 @@ class Watch:
         failed first, 128 + n where signal n ended it.
         """
         self._workers = workers
-        for number in self.heard:  # what came before there was anybody to tell
+        for number in self.heard:  # what came before there was a worker to tell
             self._pass_on(number)
         codes: dict[str, int] = {}
         failed = 0
@@ -326,7 +326,7 @@ class Watch:
         self._pass_on(number)
 
     def _tell_who_goes_on(self, after_s: float) -> None:
-        """Say once who was told to stop so long ago, and is still there."""
+        """Say once which workers were told to stop so long ago, and are still there."""
         if self._to_stop_s is None or not 0.0 < after_s <= time.monotonic() - self._to_stop_s:
             return
         self._to_stop_s = None

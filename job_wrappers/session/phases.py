@@ -126,7 +126,7 @@ class PhaseTimer:
         self._hooks = []
 
     def pause(self) -> None:
-        """Measure nothing until `resume`: the steps between are nobody's."""
+        """Measure nothing until `resume`: the steps between count for nothing."""
         self._away = True
 
     def resume(self) -> None:
@@ -135,7 +135,7 @@ class PhaseTimer:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a step: everything before it is nobody's."""
+        """Begin a step: everything before it counts for nothing."""
         if not self._away:
             self._cuts = [(UPDATE, self._marks.mark())]
 

@@ -114,14 +114,14 @@ class Telemetry:
         return self._forecasts.standing_still()
 
     @contextmanager
-    def _unharmed(self, who: str) -> Iterator[None]:
+    def _unharmed(self, part: str) -> Iterator[None]:
         """Let the loop go on, which holds the nodes, whatever happens to what it tells."""
         try:
             yield
         except Exception as error:
-            self._failed[who] = described(error)
+            self._failed[part] = described(error)
         else:
-            self._failed.pop(who, None)
+            self._failed.pop(part, None)
 
     def _follow(self, daemon: Daemon, snapshot: Snapshot, plan: Plan) -> None:
         self._recall()

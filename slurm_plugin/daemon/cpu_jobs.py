@@ -258,7 +258,7 @@ class _Rooms:
             if self._full[kind]:
                 beyond_idle_gpus.add(job.id)
             return []
-        # Backfill: what has ended before a job can start that keeps a node is in no one's way.
+        # Backfill: what has ended before a job can start that keeps a node is in no job's way.
         passing = {
             name: self._before[name] for name in self._before if ends_s <= self._until_s[name]
         }
@@ -293,7 +293,7 @@ class _Rooms:
         return chosen
 
     def _without_idle_gpus(self, name: str, share: tuple[float, float]) -> bool:
-        """Whether a node may have room once nobody waits for the GPUs that are idle there."""
+        """Whether a node may have room once no job waits for the GPUs that are idle there."""
         free = self._whole[name].fits(*share) and not self._cycle.wanted(name)
         return free or self._beside[name].fits(*share)
 

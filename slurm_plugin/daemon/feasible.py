@@ -120,7 +120,7 @@ def with_whole_nodes(
 
     Slurm gives it all of them, even if it asks for none. It stays on nodes of one size: that of
     those which it holds, else that of which there are most. Of a host with several GPU types it
-    stands on the node of most GPUs; its CPUs are all the host's, so that nobody else starts there.
+    stands on the node of most GPUs; its CPUs are all the host's, so that no other job starts there.
 
     Args:
         job: with the GPUs and CPUs that it asks for itself.

@@ -1,6 +1,6 @@
 """One daemon at a time: a lock on a file beside the database, which the kernel takes from the dead.
 
-It is not the database's own lock: who reads the database for a moment is no daemon, and one whose
+It is not the database's own lock: what reads the database for a moment is no daemon, and one whose
 file was deleted holds nothing any more.
 """
 
@@ -21,7 +21,7 @@ _MOST_BYTES = 1024
 
 
 class DaemonLock:
-    """Held by the daemon that uses a database; the next one is told who that is."""
+    """Held by the daemon that uses a database; the next one is told which that is."""
 
     def __init__(self, database: Path, now: float) -> None:
         """Take the lock.
@@ -87,10 +87,10 @@ class DaemonLock:
 
 
 def _holder(descriptor: int) -> str:
-    """Return in words who has written into a lock file."""
+    """Return in words which process has written into a lock file."""
     try:
         told = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
         since = datetime.fromtimestamp(float(told["since_s"]), UTC).isoformat(timespec="seconds")
         return f"process {int(told['pid'])} on {told['host']!s:.64}, since {since}"
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return "it has not said who it is"
+        return "it has not said which it is"

@@ -69,7 +69,7 @@ def node_views(
 ) -> Iterator[NodeView]:
     """Yield the nodes as they stand now.
 
-    What is in use and not held by jobs of ours is somebody else's. Nodes are read a moment before
+    What is in use and not held by jobs of ours is of other jobs. Nodes are read a moment before
     jobs are, so that a node may still count what has ended since the last look, or no longer:
     within what that leaves open, others use what they used. The CPUs and memory that others use of
     a host with several GPU types are told of the first of its scheduling nodes.

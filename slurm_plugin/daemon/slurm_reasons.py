@@ -1,4 +1,4 @@
-"""Slurm's words for why a job waits, and what each means to who places it.
+"""Slurm's words for why a job waits, and what each means for its placement.
 
 The words are those of `job_state_reason` (slurm.h; "Job Reason Codes" in Slurm's documentation) as
 Slurm 24.11 to 26.05 print them; a test asks the library of the testbed's Slurm for its own.

@@ -11,8 +11,8 @@ It knows speeds and how many samples a job has.
 
 Deviations. The branch of the programme with the larger sum of payoffs wins; that of least cost, as
 printed, schedules nothing. A job that finds no paying placement does not keep those behind it from
-theirs, and who was left in favour of others gets what still pays it in the end. The price counts
-for one slot, the present one. Among the placements of a job the largest payoff wins, not the least
+theirs, and a job left in favour of others gets what still pays it in the end. The price counts for
+one slot, the present one. Among the placements of a job the largest payoff wins, not the least
 cost, which would pick slow GPUs. The communication cost, not published, is what being spread takes
 from the utility by the speeds, and a tenth of it for each further node where these say nothing.
 Where a size is unknown, past runs of the profile stand in, then the time limit, then what the job
@@ -173,7 +173,7 @@ class Hadar:
 
 
 def _fixed(snapshot: Snapshot) -> dict[str, Placed]:
-    """Return what keeps its place even where all are planned: who may not move or not come back."""
+    """Return what keeps its place even where all are planned: it may not move or not come back."""
     fixed = immovable(snapshot)
     for view in snapshot.by_submission():
         running = view.configuration
@@ -198,7 +198,7 @@ def _on_nodes(
     nodes: OpenNodes,
     outcome: QueueOutcome,
 ) -> dict[str, Placed]:
-    """Return where everybody goes.
+    """Return where all jobs go.
 
     Nodes that share a host share its CPUs and memory, which prices do not see: who finds these
     taken goes wherever else it fits.

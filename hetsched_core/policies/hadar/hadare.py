@@ -15,7 +15,7 @@ round it is not counted. A job of unknown size fills its slots. Jobs that are no
 one copy and keep it. GPU counts of requirement sets mean nothing in a replay, where every job may
 be forked: a copy takes all of a node. Where a job says how many copies it can be (`Job.copies`), as
 it does live, a copy goes to nodes with as many GPUs as the job accepts. A job that runs in another
-shape, begun by somebody else, stays as it is if it is not preemptible or could run on no node.
+shape, begun outside the daemon, stays as it is if it is not preemptible or could run on no node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A snapshot as the arrays that Hadar's queue is planned from: who bids, for which nodes."""
+"""A snapshot as the arrays that Hadar's queue is planned from: which jobs bid, for which nodes."""
 
 from __future__ import annotations
 

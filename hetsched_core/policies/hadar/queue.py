@@ -77,11 +77,11 @@ class QueueOutcome:
     """What becomes of a queue.
 
     Attributes:
-        chosen: whom the programme takes, in the order in which they were placed.
+        chosen: the jobs that the programme takes, in the order in which they were placed.
         payoff: sum of their payoffs.
-        placed: job -> (node, GPUs) pieces: those chosen, then who was left and pays all the same.
+        placed: job -> (node, GPUs) pieces: those chosen, then those left that pay all the same.
         method: how they were chosen.
-        exact: whether no better choice of whom to take, in the queue's order, exists.
+        exact: whether no better choice of jobs to take, in the queue's order, exists.
         left: job -> payoff of its best placement at its turn, 0 or less; -inf where no room was.
         prices: (sort, capacity, GPUs in use) -> price of a GPU afterwards.
     """
@@ -133,9 +133,9 @@ def plan_queue(
     *,
     apart: bool = False,
 ) -> QueueOutcome:
-    """Choose whom to take and where they go.
+    """Choose which jobs to take and where they go.
 
-    To give a good node to somebody behind, the programme can only leave those ahead, who would take
+    To give a good node to a job behind, the programme can only leave those ahead, which would take
     it; in the end these get what still pays them, in the queue's order.
 
     Args:

@@ -77,7 +77,7 @@ def test_a_lock_whose_file_was_deleted_is_taken_again_or_given_up_to_who_was_qui
 def test_a_holder_who_has_not_said_who_it_is_holds_it_all_the_same(path: Path, text: str) -> None:
     with DaemonLock(path, 1.0):
         path.with_name("daemon.duckdb.lock").write_text(text)
-        assert "it has not said who it is" in refused(path)
+        assert "it has not said which it is" in refused(path)
 
 
 def test_a_lock_that_cannot_be_had_is_told(path: Path) -> None:
