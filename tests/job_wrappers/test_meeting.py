@@ -116,7 +116,7 @@ def test_the_leader_whose_port_is_taken_has_itself_queued_again(
         for words, again in ((("--no-requeue",), False), ((), True)):
             code, said = run(*words, "--", "touch", str(tmp_path / "ran"), more=element)
             assert (code, (tmp_path / "requeued").exists()) == (99, again), said
-            assert f":{port} already" in said
+            assert f":{port}, where the workers" in said
         # The others meet on that node, not on their own.
         member = {**element, "SLURM_ARRAY_TASK_ID": "1"}
         assert shown(gpus=3, more=member)[0]["RANK"] == "2"
