@@ -83,6 +83,7 @@ class CpuCycle:
         waiting: those that wait.
         others: all jobs as Slurm shows them; of those that run it is asked when they end.
         nodes: the managed nodes, by Slurm's names.
+        asleep: those of them that are powered down.
         needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
         kept: what is kept for a job of GPUs: only what ends before that could start passes there.
         closed: nodes that none of them may enter now.
@@ -97,6 +98,7 @@ class CpuCycle:
     waiting: Collection[CpuJob]
     others: Iterable[SlurmJob]
     nodes: Mapping[str, NodeView]
+    asleep: Collection[str]
     needs: tuple[float, float]
     kept: Kept
     closed: Collection[str]
@@ -142,14 +144,17 @@ class CpuJobs:
             if not each.job.entered:
                 if each.request.placed(each.job):
                     yield each.leave
-            elif not self._keeps_its_place(each.job, rooms, cycle):
+            elif not self._keeps_its_place(each, rooms, cycle):
                 yield each.leave
         for each in _in_order(cycle.waiting):
             if each.job.entered or not cycle.comers.has_licenses(each.job):
                 continue
             if not self._is_tried(each, now):
                 continue
-            nodes = rooms.for_job(self._elsewhere(each, cycle), self.beyond)
+            elsewhere = self._elsewhere(each, cycle)
+            if elsewhere is None:
+                self._shunned.pop(each.job.id, None)
+            nodes = rooms.for_job(elsewhere or each, self.beyond)
             if nodes:
                 self._placed[each.job.id] = now, kind_of(each.job, each.request), nodes
                 yield _enter(each, nodes, cycle)
@@ -158,12 +163,16 @@ class CpuJobs:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
         self._not_before[job] = now + _AGAIN_S
 
-    def _keeps_its_place(self, job: SlurmJob, rooms: _Rooms, cycle: CpuCycle) -> bool:
+    def _keeps_its_place(self, each: CpuJob, rooms: _Rooms, cycle: CpuCycle) -> bool:
         """Whether one that was placed, and has not started, stays there; what it has is taken."""
+        job = each.job
         since_s, kind, nodes = self._placed.get(job.id, (cycle.now, Kind(""), []))
         if _stays(job) and cycle.now - since_s > _LOOKED_AT_S:
             # It takes nothing of the node, nor would its like.
             self._limited[_peers(job)] = cycle.now + _PROBE_S
+            return False
+        if not all(cycle.nodes[name].open for name in job.pinned if name in cycle.nodes):
+            # Slurm starts nothing there any more: it is drained, for example.
             return False
         rooms.hold(job.pinned, job.on_each)
         if job.id not in self._placed:
@@ -171,23 +180,25 @@ class CpuJobs:
             return False
         if cycle.now - since_s <= cycle.start_timeout_s:
             return True
-        self._not_before[job.id] = cycle.now + _AGAIN_S
-        self._shunned[job.id] = self._shunned.get(job.id, _NO_NODES).union(nodes)
+        before = self._shunned.get(job.id, _NO_NODES)
+        self._shunned[job.id] = before.union(nodes)
         self._attempts.failed(kind, nodes, cycle.now)
+        if before or self._elsewhere(each, cycle) is None:
+            self._not_before[job.id] = cycle.now + _AGAIN_S
         return False
 
-    def _elsewhere(self, each: CpuJob, cycle: CpuCycle) -> CpuJob:
-        """Return a job without the nodes on which Slurm has not started its like, if it can."""
+    def _elsewhere(self, each: CpuJob, cycle: CpuCycle) -> CpuJob | None:
+        """Return a job without the nodes on which Slurm has not started its like.
+
+        None if it has too few others.
+        """
         bad = self._attempts.bad_nodes(kind_of(each.job, each.request), cycle.now)
         shunned = self._shunned.get(each.job.id, _NO_NODES) | bad
         if not shunned:
             return each
         names = frozenset(cycle.nodes)
         others = (names if each.where is None else each.where & names) - shunned
-        if len(others) < each.job.least_nodes:
-            self._shunned.pop(each.job.id, None)
-            return each
-        return each._replace(where=others)
+        return None if len(others) < each.job.least_nodes else each._replace(where=others)
 
     def _is_tried(self, each: CpuJob, now: float) -> bool:
         """Whether there is any use in placing a job now, as far as Slurm has told and shown."""
@@ -304,11 +315,15 @@ class _Rooms:
         open_to_it: Mapping[str, _Room],
         share: tuple[float, float],
     ) -> list[str]:
-        """Order nodes: where there is room, and idle GPUs lose the least: few GPUs, slow first."""
+        """Order nodes: where there is room, those awake, and where idle GPUs lose the least.
 
-        def key(name: str) -> tuple[bool, float, float, str]:
+        Those have few GPUs left, or slow ones.
+        """
+
+        def key(name: str) -> tuple[bool, bool, float, float, str]:
             speed = match_gpu(self._cycle.nodes[name].node.gpu_type).spec.single_tflops
-            return not left[name].fits(*share), open_to_it[name].lacks(*share), speed, name
+            rests = name in self._cycle.asleep
+            return not left[name].fits(*share), rests, open_to_it[name].lacks(*share), speed, name
 
         return sorted(could, key=key)
 

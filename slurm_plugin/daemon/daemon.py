@@ -455,6 +455,7 @@ class Daemon:
             waiting=world.without_gpus,
             others=self._state.jobs.values() if self._state else (),
             nodes=managed.by_host,
+            asleep=managed.hosts_of(managed.asleep),
             needs=needs_of(known.request for known in waiting),
             kept=kept._replace(nodes=frozenset(managed.hosts_of(kept.nodes))),
             closed=alone_on(world, moves),

@@ -277,6 +277,30 @@ def test_one_that_slurm_does_not_start_gives_its_place_back_for_a_minute(
         assert took_s == pytest.approx(after_s, abs=2)
 
 
+def test_one_is_placed_elsewhere_at_once_when_its_node_is_drained_or_does_not_start_it() -> None:
+    job = cpu_job(1, 4)
+    for drains in (True, False):
+        site = Site(job, nodes=TWO)
+        assert places(site.cycle()) == {"1": ("n0",)}
+        condition = NodeCondition.DRAINED if drains else NodeCondition.UP
+        nodes = (node("n0", condition=condition), TWO[1])
+        site.show(placed(job, "n0"), nodes=nodes)
+        took_s, calls = site.until_called(100)
+        assert named(calls) == [("Leave", "1")]
+        assert took_s == pytest.approx(0 if drains else SETTINGS.start_timeout_s, abs=2)
+        assert places(site.see(job, nodes=nodes)) == {"1": ("n1",)}
+
+
+def test_a_node_that_is_powered_down_is_woken_only_where_no_other_has_room() -> None:
+    nodes = (replace(node("n0"), asleep=True), replace(node("n1"), cpus_used=20))
+    jobs = [cpu_job(number, 4) for number in range(1, 5)]
+    # Beside its idle GPUs there is room for two on the one that is awake.
+    assert sorted(places(Site(*jobs, nodes=nodes).cycle()).values()) == [
+        *[("n0",)] * 2,
+        *[("n1",)] * 2,
+    ]
+
+
 def test_where_slurm_has_not_started_one_it_is_tried_again_once_it_was_tried_elsewhere() -> None:
     job = cpu_job(1, 4)
     site, tried = Site(job, nodes=TWO), list[tuple[str, ...]]()
