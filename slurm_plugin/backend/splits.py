@@ -26,10 +26,12 @@ ByType = tuple[tuple[str, int], ...]
 class _Run:
     """A run, and by node of Slurm its (scheduling node, GPUs) pairs there.
 
-    It is `even` where just that follows from how many GPUs it has.
+    It is `even` where just that follows from how many GPUs it has. `mixed` are those of its nodes
+    that have several GPU types: a site may change them under it.
     """
 
     start_s: float | None
+    mixed: frozenset[str]
     gpus_on: Mapping[str, ByType]
     even: bool
 
@@ -60,7 +62,9 @@ class Splits:
             if not runs and job.state is not JobState.COMPLETING:
                 continue
             known = before.get(job.id)
-            if known is not None and known.start_s == job.start_s:
+            here = mixed.intersection(job.nodes)
+            same = known is not None and known.start_s == job.start_s
+            if known is not None and same and (not runs or known.mixed == here):
                 now = known
             elif runs:
                 now = self._of(job, mixed)
@@ -81,7 +85,7 @@ class Splits:
         split = dict.fromkeys(job.nodes, each) if split is None else split
         named = {name: tuple(_named(name, split[name], mixed)) for name in job.nodes}
         even = {name: ((name, each[0][1]),) for name in job.nodes}
-        return _Run(job.start_s, named, even=named == even)
+        return _Run(job.start_s, mixed.intersection(job.nodes), named, even=named == even)
 
     def _ask(self, job: SlurmJob) -> Mapping[str, ByType] | None:
         """Return the GPUs on each of a job's nodes; None where they are not told."""

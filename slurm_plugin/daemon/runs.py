@@ -94,27 +94,35 @@ def _held(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Configuration 
     A gang whose members end one after another keeps what it has had until its leader ends.
     """
     before = known.run
-    configuration = configuration_of(_on_nodes(known, pieces_held(seen), cluster), cluster)
+    configuration = configuration_of(_on_nodes(known, seen, cluster), cluster)
     if configuration is None or before is None or before.number != seen.restarts:
         return configuration
     lost = seen.array and configuration.gpus not in known.request.counts
     return before.configuration if lost and is_finishing(seen) else configuration
 
 
-def _on_nodes(
-    known: ManagedJob, pieces: Iterable[tuple[str, int]], cluster: Cluster
-) -> Iterable[tuple[str, int]]:
+def _instead(name: str, seen: SlurmJob, cluster: Cluster) -> str:
+    """Return a scheduling node for one that there is no more, on its host; else its own name."""
+    if name in cluster:
+        return name
+    hosts = [host for each in (seen, *seen.members) for host in each.nodes]
+    own = [name] if name in hosts else [host for host in hosts if name.startswith(f"{host}-")]
+    return next((on_it[0] for host in own if (on_it := cluster.called(host))), name)
+
+
+def _on_nodes(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Iterable[tuple[str, int]]:
     """Return GPUs by scheduling node.
 
     On a host with several GPU types, of GPUs of which Slurm does not tell the type, as of elements
-    that are about to start, it is the one that the job was placed on. A job that shares no node has
-    all of the host, and stands on one.
+    that are about to start, it is the one that the job was placed on. GPUs of a type that its host
+    has no more are counted with the first that it has. A job that shares no node has all of the
+    host, and stands on one.
     """
-    found = tuple(pieces)
-    if any(name not in cluster for name, _ in found) and known.placement is not None:
-        placed = (name for name, _ in known.placement.configuration if name in cluster)
-        meant = {cluster[name].host: name for name in placed}
-        found = tuple((meant.get(name, name), gpus) for name, gpus in found)
+    found = tuple(pieces_held(seen))
+    if any(name not in cluster for name, _ in found):
+        placed = known.placement.configuration if known.placement is not None else ()
+        meant = {cluster[name].host: name for name, _ in placed if name in cluster}
+        found = tuple((meant.get(name) or _instead(name, seen, cluster), n) for name, n in found)
     if known.slurm.exclusive != "node" or known.whole.nodes is None:
         return found
     stands_on, nodes = known.whole.nodes, (cluster.get(name) for name, _ in found)

@@ -120,6 +120,18 @@ def test_gpus_on_a_node_with_several_types_are_told_by_type(
     assert scontrol.asked == asked
 
 
+def test_a_run_is_told_anew_once_a_node_of_it_has_other_types() -> None:
+    by_node = Resources((2, 2), 2, "", "gres/gpu:2", "", "")
+    job = replace(UNEVEN, gpus=4, resources=by_node, gpu_types=("v100",))
+    splits, plain = Splits(Scontrol("")), (node("n0"), node("n1"))
+    for nodes, told in (
+        (plain, ()),
+        ((MIXED, node("n1")), (("n0-v100", 2), ("n1", 2))),
+        (plain, ()),
+    ):
+        assert splits.told(state(job, nodes=nodes)).jobs["5"].gpus_on == told
+
+
 @pytest.mark.parametrize(
     ("counts", "holds"),
     [((), {"n0": 2, "n1": 1}), ((1, 2), {"n0": 1, "n1": 2}), ((0, 3), {"n1": 3})],

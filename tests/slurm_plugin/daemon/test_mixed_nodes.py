@@ -112,6 +112,22 @@ def test_one_with_a_set_is_placed_with_a_type_in_the_counts_that_fit(policy: str
     assert call.resources.per_node in ("gres/gpu:v100:1", "gres/gpu:t4:2", "gres/gpu:t4:1")
 
 
+def test_what_runs_on_gpus_of_a_type_that_its_host_has_no_more_goes_on_there() -> None:
+    plain = replace(node("n1"), gpus=(("v100", 4),))
+    runs = on(RIGID, "n1", gpus=4)
+    runs = replace(runs, nodes=("n0", "n1"), gpus=6, gpus_on=(("n0-v100", 2), ("n1", 4)))
+    site = Site(runs, nodes=(mixed(v100=2), replace(plain, gpus_used=(("v100", 4),))))
+    site.cycle()
+    other = replace(mixed(), gpus=(("a100", 2), ("t4", 2)))
+    split = replace(plain, gpus=(("t4", 2), ("v100", 2)), gpus_used=(("v100", 2),))
+    assert site.see(runs, nodes=(other, split), seconds=3) == []
+    (run,) = site.world.jobs["5"].runs
+    assert run.configuration == Configuration.of({"n0-a100": 2, "n1-t4": 4})
+    # A job that waits is placed beside it, where Slurm has room.
+    waits = replace(typed(RIGID, "t4", 1), id="6")
+    assert places(site.see(runs, waits, nodes=(other, split), seconds=3)) == {"6": ("n0",)}
+
+
 def test_the_cpus_of_the_host_are_given_once() -> None:
     asks = replace(RIGID, cpus=20)
     two = [typed(asks, "t4"), replace(typed(asks, "v100"), id="6")]
