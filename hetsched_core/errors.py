@@ -31,10 +31,12 @@ class PlanError(HetschedError):
     """An invalid plan: the policy is at fault, not the user."""
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Return an unexpected exception as one line for a log, with where it was raised."""
     at = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+    # What Python's own import raises says itself what it is about.
+    place = "" if at.filename.startswith("<") else f" ({Path(at.filename).name}:{at.lineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 
 
 def unknown(kind: str, value: str, choices: Iterable[str]) -> UnknownNameError:

@@ -134,7 +134,12 @@ def run(args: Sequence[str] | None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def say_error(message: str) -> None:
+    """Print one line for an error."""
+    click.echo(f"hetsched: error: {' '.join(message.split())}", err=True)
+
+
 def _fail(message: str) -> int:
     """Print one line for an error and return the exit code for it."""
-    click.echo(f"hetsched: error: {' '.join(message.split())}", err=True)
+    say_error(message)
     return 1

@@ -6,7 +6,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,6 +122,8 @@ def claim_outputs(
 ) -> None:
     """Refuse outputs that cannot be written, or would replace an input or another output.
 
+    A folder that is made here goes again if the command leaves it empty.
+
     Args:
         inputs: the files that are read.
         files: option -> file to be written, None where the option is not given.
@@ -157,7 +160,9 @@ def claim_outputs(
                 f"{option} {path} cannot be made: there is no folder {path.absolute().parent}"
             )
         try:
-            path.mkdir(exist_ok=True)
+            if not path.exists():
+                path.mkdir()
+                click.get_current_context().call_on_close(partial(_remove_empty, path))
         except OSError as error:
             raise InputError(
                 f"{option} {path} cannot be made: {error.strerror}; give another folder"
@@ -166,3 +171,8 @@ def claim_outputs(
             raise InputError(
                 f"{option} {path} cannot be written into: permission denied; give another folder"
             )
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from hetsched_core.cli.group import say_error
 from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.policy import Policy
+
+_Loaded = TypeVar("_Loaded")
 
 
 @click.command()
@@ -23,16 +27,20 @@ if TYPE_CHECKING:
 def policies(names: tuple[str, ...], as_json: bool, check: bool) -> None:
     """List the scheduling policies: all, or those named.
 
+    NAME is one of them, or FILE.py:CLASS for one of your own that is not installed.
+    One that cannot be loaded is named on standard error and left out.
+
     For each: where it comes from, how its placements run, whether it can schedule a live cluster,
     what it must know of a job, and its parameters with their defaults. Set a parameter in a replay
     with `--set POLICY.PARAMETER=VALUE`.
     """
-    from hetsched_core.policy import policy_names, policy_type
+    from hetsched_core.policy import find_policy, policy_names
 
     with usage_errors():
-        chosen = {name: policy_type(name) for name in names or policy_names()}
+        loaded = usable(names or policy_names(), find_policy)
+    chosen = dict(loaded.values())
     if check:
-        _check(list(chosen))
+        _check(chosen)
     elif as_json:
         import json
 
@@ -40,6 +48,32 @@ def policies(names: tuple[str, ...], as_json: bool, check: bool) -> None:
         click.echo(json.dumps({"schema": 1, "policies": described}, indent=2))
     else:
         click.echo("\n\n".join(_text(name, cls) for name, cls in chosen.items()))
+    if len(loaded) < len(set(names)):
+        click.get_current_context().exit(1)
+
+
+def usable(words: Iterable[str], load: Callable[[str], _Loaded]) -> dict[str, _Loaded]:
+    """Return what can be loaded of the policies that somebody asked for, by what was asked for.
+
+    One that is broken is named on standard error, in one line.
+
+    Raises:
+        PolicyLoadError: all of them are.
+    """
+    from hetsched_core.policy.registry import PolicyLoadError
+
+    found: dict[str, _Loaded] = {}
+    broken = []
+    for word in words:
+        try:
+            found[word] = load(word)
+        except PolicyLoadError as error:
+            broken.append(error)
+    if broken and not found:
+        raise PolicyLoadError("; ".join(map(str, broken)))
+    for each in broken:
+        say_error(f"{each}; it is left out")
+    return found
 
 
 def _described(cls: type[Policy]) -> dict[str, object]:
@@ -83,12 +117,12 @@ def _text(name: str, cls: type[Policy]) -> str:
     return "\n".join(lines)
 
 
-def _check(names: list[str]) -> None:
+def _check(chosen: dict[str, type[Policy]]) -> None:
     from hetsched_core.contract import check_policy
     from hetsched_core.errors import HetschedError
-    from hetsched_core.policy import make_policy
+    from hetsched_core.policy import policy_of
 
-    verdicts = [check_policy(make_policy(name)) for name in names]
+    verdicts = [check_policy(policy_of(cls, name)) for name, cls in chosen.items()]
     click.echo("\n\n".join(map(str, verdicts)))
     broken = [verdict.policy for verdict in verdicts if not verdict.kept]
     if broken:

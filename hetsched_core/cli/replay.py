@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from hetsched_core.cli.group import say_error
 from hetsched_core.cli.inputs import FILE, read_options, site_option, text_of, workload_options
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
@@ -40,7 +42,8 @@ _SHOWN = 12
     multiple=True,
     default=("slurm,fifo,srtf,las",),
     show_default="slurm,fifo,srtf,las",
-    help="Policies to compare, separated by commas; `hetsched policies` lists them.",
+    help="Policies to compare, separated by commas: names that `hetsched policies` lists, or "
+    "FILE.py:CLASS for one of your own.",
 )
 @click.option(
     "--set",
@@ -123,7 +126,10 @@ def replay(
     LOG is what `sacct -P` or `sacct --json` printed, a workload of hetsched's own, or a trace of
     Gavel's with its throughput table; several files of one kind make one workload.
 
-    Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage.
+    A policy that fails is named on standard error and left out; an interrupt keeps what the
+    policies before it came to.
+
+    Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage, 130 interrupted.
     """
     if recorded is not None:
         from hetsched_core.cli.db import repeat_recorded
@@ -138,8 +144,10 @@ def replay(
 
     from hetsched_core.cli.progress import progress
     from hetsched_core.cli.replay_report import require_report, write_report
+    from hetsched_core.policy import failure
     from hetsched_core.replay.replay import (
         EstimateSource,
+        assuming,
         result_of,
         with_learning,
         with_node_spread,
@@ -152,7 +160,8 @@ def replay(
     from hetsched_core.traces.slurm_site import read_site
 
     with usage_errors():
-        policies = _policies(names, parameters)
+        wanted = _wanted(names)
+        policies = _policies(wanted, parameters)
         spread = None if node_spread is None else find_node_spread(node_spread)
     source = EstimateSource(estimates)
     given_costs = {name: inputs.pop(name) for name in COSTS}
@@ -186,32 +195,56 @@ def replay(
     logged: LoggedMeasures | None = None
     closeness: dict[str, Closeness] = {}
     accounts: dict[str, tuple[AccountMeasures, ...]] = {}
-    histories: list[History] = []
+    histories: dict[str, History] = {}
     never: dict[str, str] = {}
-    with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
-        for one in run_each(
-            loaded, policies, settings, estimates=source, stopwatch=perf_counter, ended=ended
-        ):
-            measures[one.name] = one.measures
-            accounts[one.name] = one.use.rows
-            logged = logged or one.logged
-            if one.closeness is not None:
-                closeness[one.name] = one.closeness
-            never.update((r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never")
-            if run_logs is not None:
-                _write_run_log(one, run_logs)
-            if report_folder is not None:
-                histories.append(History.of(one.name, one.log, one.use))
-        for seed in range(settings.seed + 1, settings.seed + seeds):
-            others = run_each(
-                load(seed),
-                policies,
-                replace(settings, seed=seed),
-                estimates=source,
-                stopwatch=perf_counter,
-                ended=ended,
-            )
-            other_seeds[seed] = {one.name: one.measures for one in others}
+    left_out: dict[str, str] = {}
+
+    def failed(name: str, error: Exception) -> None:
+        left_out[name] = failure(policies[name], error)
+        say_error(f"policy {name!r} failed and is left out: {left_out[name]}")
+        every: tuple[dict[str, Any], ...] = (measures, accounts, closeness, histories)
+        for kept in (*every, *other_seeds.values()):
+            kept.pop(name, None)
+
+    def run(
+        loaded: ReplayInputs, policies: Mapping[str, Policy], seed: int
+    ) -> Iterator[PolicyReplay]:
+        return run_each(
+            loaded,
+            policies,
+            replace(settings, seed=seed),
+            estimates=source,
+            stopwatch=perf_counter,
+            ended=ended,
+            failed=failed,
+        )
+
+    interrupted = False
+    try:
+        with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
+            for one in run(loaded, policies, settings.seed):
+                if run_logs is not None:
+                    _write_run_log(one, run_logs)
+                if report_folder is not None:
+                    histories[one.name] = History.of(one.name, one.log, one.use)
+                if one.closeness is not None:
+                    closeness[one.name] = one.closeness
+                logged = logged or one.logged
+                accounts[one.name] = one.use.rows
+                never.update(
+                    (r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never"
+                )
+                measures[one.name] = one.measures
+            for seed in range(settings.seed + 1, settings.seed + seeds):
+                others = run(load(seed), {name: policies[name] for name in measures}, seed)
+                other_seeds[seed] = {one.name: one.measures for one in others}
+    except KeyboardInterrupt:
+        interrupted = True
+        rest = [name for name in policies if name not in measures | left_out]
+        left_out |= dict.fromkeys(rest, "the replay was interrupted")
+    done = {name: policy for name, policy in policies.items() if name in measures}
+    for name, why in left_out.items():
+        loaded = assuming(loaded, f"Policy {name} is left out: {why}.")
     chosen = {
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
         **given_costs,
@@ -225,23 +258,28 @@ def replay(
         "tz": inputs["tz"],
         **({"site": list(map(str, site))} if site else {}),
     }
-    result = result_of(
-        measures, loaded, policies, logs, chosen, other_seeds, logged, closeness, accounts
-    )
-    _tell_result(result, tell_accounts)
+    if done:
+        result = result_of(
+            measures, loaded, done, logs, chosen, other_seeds, logged, closeness, accounts
+        )
+        _tell_result(result, tell_accounts)
     _warn_of_never(never)
     if rejects is not None:
         _write_rejects(loaded, never, rejects)
-    if json_file is not None:
+    if done and json_file is not None:
         from hetsched_core.report.result import write_result
 
         write_result(result, json_file)
-    if report_folder is not None:
+    if done and report_folder is not None:
         from hetsched_core.report.history import LoggedHistory
 
-        infos = {name: policy.info for name, policy in policies.items()}
+        infos = {name: policy.info for name, policy in done.items()}
         logged_history = LoggedHistory.of(loaded.workload.submissions)
-        write_report(result, infos, histories, logged_history, report_folder)
+        write_report(result, infos, tuple(histories.values()), logged_history, report_folder)
+    if interrupted:
+        raise KeyboardInterrupt
+    if len(done) < len(wanted):
+        click.get_current_context().exit(1)
 
 
 def _require_alone(name: str) -> None:
@@ -257,37 +295,58 @@ def _require_alone(name: str) -> None:
         raise click.UsageError(f"--{name} stands alone: leave out {', '.join(given)}")
 
 
-def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, Policy]:
-    """Return the policies asked for, with their parameters set."""
+def _wanted(names: tuple[str, ...]) -> list[str]:
+    """Return what --policy asks for, word by word."""
     from hetsched_core.errors import InputError
 
     wanted = [name.strip() for part in names for name in part.split(",") if name.strip()]
     if not wanted:
         raise InputError("--policy names no policy; `hetsched policies` lists them")
-    twice = [name for at, name in enumerate(wanted) if name in wanted[:at]]
+    _require_distinct(wanted)
+    return wanted
+
+
+def _require_distinct(names: list[str]) -> None:
+    from hetsched_core.errors import InputError
+
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
     if twice:
-        raise InputError(f"--policy names {twice[0]} twice; name each policy once")
-    settings: dict[str, dict[str, str]] = {name: {} for name in wanted}
+        raise InputError(
+            f"--policy names {twice[0]} twice; name each policy once, and give one of your own "
+            "another name in its info"
+        )
+
+
+def _policies(wanted: list[str], parameters: tuple[str, ...]) -> dict[str, Policy]:
+    """Return the policies asked for that can be loaded, with their parameters set."""
+    from hetsched_core.cli.policies import usable
+    from hetsched_core.errors import InputError
+    from hetsched_core.policy import find_policy
+
+    found = list(usable(wanted, find_policy).values())
+    names = [name for name, _ in found]
+    _require_distinct(names)
+    settings: dict[str, dict[str, str]] = {name: {} for name in names}
     for text in parameters:
         policy, dot, rest = text.partition(".")
         key, equals, value = rest.partition("=")
         if not (dot and equals) or policy not in settings:
             raise InputError(
                 f"--set {text!r} is not POLICY.NAME=VALUE for one of the policies compared: "
-                f"{', '.join(wanted)}"
+                f"{', '.join(names)}"
             )
         settings[policy][key] = value
-    return {name: _policy(name, settings[name]) for name in wanted}
+    types = dict(found)
+    return usable(names, lambda name: _policy(types[name], name, settings[name]))
 
 
-def _policy(name: str, settings: dict[str, str]) -> Policy:
+def _policy(cls: type[Policy], name: str, settings: dict[str, str]) -> Policy:
     """Make a policy; what is wrong with a parameter came from --set."""
     from hetsched_core.errors import InputError
-    from hetsched_core.policy import make_policy, policy_type
+    from hetsched_core.policy import policy_of
 
-    policy_type(name)
     try:
-        return make_policy(name, settings)
+        return policy_of(cls, name, settings)
     except InputError as error:
         if not settings:
             raise

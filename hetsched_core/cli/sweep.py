@@ -69,8 +69,9 @@ def sweep(
     from hetsched_core.sweep.results import groups, read_done, write_page, write_parquet
     from hetsched_core.sweep.runs import runs_of
 
-    wanted = read_sweep(file, replay_options(), generate_options())
+    every = read_sweep(file, replay_options(), generate_options())
     try:
+        wanted = _usable(every)
         _check(wanted)
     except InputError as wrong:
         raise InputError(f"{file}: {wrong}") from None
@@ -107,6 +108,20 @@ def sweep(
         raise HetschedError(
             f"{len(failed)} of {len(runs)} runs failed; the same command tries them again"
         )
+    if wanted != every:
+        click.get_current_context().exit(1)
+
+
+def _usable(wanted: Sweep) -> Sweep:
+    """Return the sweep without policies that cannot be loaded, which are told."""
+    from dataclasses import replace
+
+    from hetsched_core.cli.policies import usable
+    from hetsched_core.policy import policy_type
+
+    names = dict.fromkeys(contender.policy for contender in wanted.contenders)
+    loaded = usable(names, policy_type)
+    return replace(wanted, contenders=tuple(c for c in wanted.contenders if c.policy in loaded))
 
 
 def _check(wanted: Sweep) -> None:

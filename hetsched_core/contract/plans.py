@@ -16,7 +16,7 @@ from hetsched_core.contract.trial import (
     describe_plan,
     first_difference,
 )
-from hetsched_core.policy import PlanChecker, Start, as_it_is, check_plan, diff
+from hetsched_core.policy import PlanChecker, Start, as_it_is, check_plan, diff, failure
 from hetsched_core.types import (
     ALL_SHAPES,
     EMPTY_PLAN,
@@ -60,7 +60,7 @@ def policy_describes_itself(trial: Trial) -> Iterator[str]:
 def plans_are_valid(trial: Trial) -> Iterator[str]:
     """Every plan keeps the rules of `check_plan`, and `plan` answers without an exception."""
     if trial.error is not None and not isinstance(trial.error, TooManyDecisionsError):
-        yield f"{type(trial.error).__name__}: {trial.error}"
+        yield failure(trial.policy, trial.error)
     for decision in trial.decisions:
         for violation in check_plan(decision.snapshot, decision.plan, trial.policy.info.model):
             yield f"{decision}: {violation}"

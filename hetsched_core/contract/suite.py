@@ -9,7 +9,7 @@ from itertools import islice
 from hetsched_core.contract import logs, plans, reruns, rules, stops
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import Trial, run_trial
-from hetsched_core.policy import Policy
+from hetsched_core.policy import Policy, failure
 from hetsched_core.records.runlog import RunLog
 
 DEFAULT_SEEDS = range(8)
@@ -174,4 +174,4 @@ def _answers(contract: Contract, trial: Trial) -> Iterator[str]:
     try:
         yield from contract.check(trial)
     except Exception as error:  # Whatever a policy raises is its breach, not our end.
-        yield f"{type(error).__name__}: {error}"
+        yield failure(trial.policy, error)

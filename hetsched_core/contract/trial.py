@@ -114,7 +114,7 @@ def run_trial(
             before = describe_changeable(seen)
             plan: object = policy.plan(seen)
             if not isinstance(plan, Plan):
-                raise TypeError(f"plan() returned a {type(plan).__name__}, not a Plan")
+                raise PlanError(f"plan() returned a {type(plan).__name__}, not a Plan")
             mutation = first_difference(before, describe_changeable(seen))
             decisions.append(TrialDecision(seen, plan, mutation))
             return plan

@@ -2,6 +2,8 @@
 
 from hetsched_core.policy.check import PlanChecker, Violation, check_plan
 from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCause, diff
+from hetsched_core.policy.failure import failure
+from hetsched_core.policy.from_file import find_policy
 from hetsched_core.policy.planner import Planner, plan_by
 from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.policy.registry import (
@@ -9,6 +11,7 @@ from hetsched_core.policy.registry import (
     parameter,
     parameters_of,
     policy_names,
+    policy_of,
     policy_type,
     settings_of,
 )
@@ -30,11 +33,14 @@ __all__ = [
     "as_it_is",
     "check_plan",
     "diff",
+    "failure",
+    "find_policy",
     "make_policy",
     "parameter",
     "parameters_of",
     "plan_by",
     "policy_names",
+    "policy_of",
     "policy_type",
     "salvaged",
     "settings_of",

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from immutables import Map
 
+from hetsched_core.errors import PlanError
 from hetsched_core.placement.asleep import wake_last
 from hetsched_core.placement.between_rounds import filled_up
 from hetsched_core.placement.outrank import outrank
@@ -150,6 +151,8 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
     else:
         snapshot = within_limits(snapshot)
         plan = policy.plan(snapshot)
+        if not isinstance(plan, Plan):
+            raise PlanError(f"plan() returned a {type(plan).__name__}, not a Plan")
     if fills:
         return wake_last(snapshot, outrank(snapshot, plan))
     return without_excess(snapshot, plan) if model is ExecutionModel.COPIES else plan

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from hetsched_core.errors import HetschedError, InputError, unknown
-from hetsched_core.policy.protocol import Policy
+from hetsched_core.errors import HetschedError, InputError, described, unknown
+from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.values.settings import Setting, setting, settings_declared
 from hetsched_core.values.text import from_text, is_settable, to_text
 
@@ -21,7 +22,7 @@ parameter = setting
 
 
 class PolicyLoadError(HetschedError):
-    """A registered policy cannot be loaded: its package is broken."""
+    """A policy cannot be loaded: its package or file is broken."""
 
 
 def policy_names() -> tuple[str, ...]:
@@ -40,24 +41,52 @@ def policy_type(name: str) -> type[Policy]:
     found = _found()
     if name not in found:
         raise unknown("policy", name, found)
+    what = f"policy {name!r} ({found[name].value})"
+    with loading(what, "repair or uninstall the package that provides it"):
+        return checked_type(found[name].load(), what)
+
+
+@contextmanager
+def loading(what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever the code of a policy raises while it is loaded or made into one line.
+
+    Raises:
+        PolicyLoadError: it says what could not be loaded, why, and what to do.
+    """
     try:
-        loaded = found[name].load()
-    except Exception as error:
+        yield
+    except HetschedError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PolicyLoadError(f"{what} cannot be loaded: {described(error)}; {remedy}") from error
+
+
+def is_policy(loaded: object) -> bool:
+    """Whether this is a policy's class."""
+    return (
+        isinstance(loaded, type)
+        and dataclasses.is_dataclass(loaded)
+        and isinstance(getattr(loaded, "info", None), PolicyInfo)
+        and callable(getattr(loaded, "plan", None))
+    )
+
+
+def checked_type(loaded: Any, what: str) -> type[Policy]:
+    """Return what was loaded if it is a policy's class whose parameters can be set from text.
+
+    Raises:
+        PolicyLoadError: it is not; the message begins with `what`.
+    """
+    if not is_policy(loaded):
         raise PolicyLoadError(
-            f"policy {name!r} ({found[name].value}) cannot be loaded: {error!r}; "
-            "repair or uninstall the package that provides it"
-        ) from error
-    if not dataclasses.is_dataclass(loaded) or not hasattr(loaded, "info"):
-        raise PolicyLoadError(
-            f"policy {name!r} ({found[name].value}) is no dataclass with an `info`; "
+            f"{what} is no dataclass with an `info` and a `plan`; "
             "see the example in docs/policies/writing-one.md"
         )
-    cls: type[Policy] = loaded  # type: ignore[assignment]
+    cls: type[Policy] = loaded
     for each in settings_declared(cls):
         if not is_settable(each.hint):
             raise PolicyLoadError(
-                f"parameter {each.name!r} of policy {name!r} ({found[name].value}) is a "
-                f"{each.hint!r}, which "
+                f"parameter {each.name!r} of {what} is a {each.hint!r}, which "
                 "cannot be set from text; make it a bool, int, float, str or Enum, or that | None"
             )
     return cls
@@ -70,7 +99,11 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
         InputError: the policy or a parameter is unknown, or a value is not of its type.
         PolicyLoadError: see `policy_type`.
     """
-    cls = policy_type(name)
+    return policy_of(policy_type(name), name, settings)
+
+
+def policy_of(cls: type[Policy], name: str, settings: Mapping[str, str] | None = None) -> Policy:
+    """Return the policy of a class, as `make_policy` does; `name` is for messages."""
     hints = {each.name: each.hint for each in settings_declared(cls)}
     values: dict[str, Any] = {}
     for key, text in (settings or {}).items():
@@ -79,7 +112,8 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
         if key not in hints:
             raise unknown(f"parameter of policy {name!r}", key, hints)
         values[key] = from_text(f"{name}.{key}", text, hints[key])
-    return cls(**values)
+    with loading(f"policy {name!r}", "give every field a default, as parameter(default, doc) does"):
+        return cls(**values)
 
 
 def parameters_of(cls: type[Policy]) -> tuple[Setting, ...]:

@@ -98,6 +98,10 @@ class PolicyReplay:
     logged: LoggedMeasures | None = None
 
 
+def _raised(_: str, error: Exception) -> None:
+    raise error
+
+
 def replay(
     loaded: ReplayInputs,
     policies: Mapping[str, Policy],
@@ -106,6 +110,7 @@ def replay(
     estimates: EstimateSource = EstimateSource.TRUTH,
     stopwatch: Callable[[], float] = lambda: 0.0,
     ended: Callable[[], None] = lambda: None,
+    failed: Callable[[str, Exception], None] = _raised,
 ) -> Iterator[PolicyReplay]:
     """Yield what each policy makes of the workload, in the order of the policies.
 
@@ -116,10 +121,11 @@ def replay(
         estimates: what policies are told about speeds; each starts knowing nothing of the others'.
         stopwatch: seconds, for measuring how long decisions take.
         ended: called whenever a job has ended.
+        failed: called with the name of a policy and what was raised under it, a PlanError where it
+            made an invalid plan; if it returns, the policy is passed over.
 
     Raises:
         InputError: a policy schedules tasks, and the jobs have none; no policy has run then.
-        PlanError: a policy made an invalid plan.
     """
     _require_tasks(loaded, policies)
     if loaded.windows:
@@ -129,17 +135,21 @@ def replay(
     submissions = loaded.workload.submissions
     for name, policy in policies.items():
         with collecting_young_only():
-            log = simulate(
-                submissions,
-                loaded.cluster,
-                policy,
-                loaded.speeds,
-                settings,
-                estimates=estimates.of(loaded, settings.seed),
-                assumptions=loaded.workload.assumptions,
-                stopwatch=stopwatch,
-                ended=lambda _: ended(),
-            )
+            try:
+                log = simulate(
+                    submissions,
+                    loaded.cluster,
+                    policy,
+                    loaded.speeds,
+                    settings,
+                    estimates=estimates.of(loaded, settings.seed),
+                    assumptions=loaded.workload.assumptions,
+                    stopwatch=stopwatch,
+                    ended=lambda _: ended(),
+                )
+            except Exception as error:  # Whatever a policy raises must not cost the others theirs.
+                failed(name, error)
+                continue
             use = account_use(log, None if settings.site is None else settings.site.tree)
             replayed = PolicyReplay(
                 name,
