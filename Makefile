@@ -26,7 +26,7 @@ help:
 	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
 	@echo "make soak-mixed  500 jobs of all kinds on 64 nodes under steady, hops and fifo"
 	@echo "make bench   benchmarks"
-	@echo "make man     write the manual pages anew from the commands and settings as they are declared"
+	@echo "make man     write the manual pages and docs/policies/what-policies-see.md anew from what they are about"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
 

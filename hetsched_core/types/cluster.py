@@ -199,7 +199,11 @@ class Cluster:
 @cheaply_made
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """GPUs held on nodes: (node, GPUs) pairs, sorted by node, each node once, counts >= 1."""
+    """GPUs held on nodes; iterating yields the pieces, and its length is the number of nodes.
+
+    Attributes:
+        pieces: (node, GPUs) pairs, sorted by node, each node once, counts >= 1.
+    """
 
     pieces: tuple[tuple[str, int], ...]
 

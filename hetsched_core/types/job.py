@@ -220,8 +220,20 @@ class JobView:
     """What is known of an active job. It is replaced only when something about it changes.
 
     Quantities that grow with time hold at `observed_s`; the `_at` methods carry them on.
-    `attained_gpu_s` is (GPU type, GPU seconds) pairs over all ended runs and, up to `observed_s`,
-    the present ones. `blocked` is why the job may not start at all (held, dependency).
+
+    Attributes:
+        job: the job as submitted, without what the policy may not know.
+        observed_s: when all this held (seconds UTC).
+        runs: the GPUs that it holds, with several where it runs as copies or is profiled.
+        samples_done: the samples that all runs have done.
+        wait_s: for how long it was eligible and no run of it had begun.
+        attained_gpu_s: (GPU type, GPU seconds) pairs over all ended runs and, up to `observed_s`,
+            the present ones.
+        first_start_s: when it first started (UTC); None if it never has.
+        restarts: how often it was stopped and started again.
+        restart_cost_s: how long a run of it holds GPUs before it makes progress.
+        blocked: why it may not start at all (held, dependency); None if it may.
+        progress: how far a job of tasks has come; None for any other.
     """
 
     job: Job

@@ -1,4 +1,7 @@
-"""The manual pages, from the commands and settings as they are declared: `make man`."""
+"""The manual pages, from the commands and settings as they are declared: `make man`.
+
+It also writes the page of what policies see.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 import click
 
 from hetsched_core import __version__
+from hetsched_core.cli import reference
 from hetsched_core.cli.group import GROUP, hetsched
 from hetsched_core.values.settings import Setting
 from slurm_plugin.cli.hetschedd import hetschedd
@@ -63,9 +67,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def main() -> None:
     """Write the pages where they are packaged."""
     FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text)
-        sys.stdout.write(f"{FOLDER / name}\n")
+    written = {FOLDER / name: text for name, text in pages().items()}
+    for path, text in {**written, reference.PAGE: reference.page()}.items():
+        path.write_text(text)
+        sys.stdout.write(f"{path}\n")
 
 
 def _hetsched() -> Manual:
