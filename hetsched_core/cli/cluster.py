@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetsched_core.cli.inputs import log_options, sacct_options, site_option, text_of
+from hetsched_core.cli.inputs import LOG, log_options, sacct_options, site_option, text_of
 from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ def cluster() -> None:
 @click.option(
     "--log",
     "logs",
-    type=_FILE,
+    type=LOG,
     multiple=True,
     help="Accounting as sacct writes it, text or JSON; may be given several times.",
 )
-@click.option("--scontrol", type=_FILE, help="Output of: scontrol show nodes.")
-@click.option("--sinfo", type=_FILE, help="Output of: sinfo -N -o '%N %G %c %m'.")
+@click.option("--scontrol", type=LOG, help="Output of: scontrol show nodes.")
+@click.option("--sinfo", type=LOG, help="Output of: sinfo -N -o '%N %G %c %m'.")
 @site_option
 @log_options
 @click.option(
@@ -54,7 +54,7 @@ def infer(
     """Print a cluster.toml made of one source or several.
 
     What scontrol says of a node goes before sinfo, and sinfo before the logs. What was assumed is
-    said in comments: check them. A path of /dev/stdin reads the standard input. Shares, QOS,
+    said in comments: check them. A path of - reads the standard input. Shares, QOS,
     limits, partitions and maintenance come from --site.
     """
     if not (logs or scontrol or sinfo):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from hetsched_core.traces.sacct import SacctOptions
 
 FILE = click.Path(path_type=Path, readable=False)
+
+
+class _Log(click.Path):
+    """A file to read, where - is the standard input, as elsewhere."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        return super().convert("/dev/stdin" if value == "-" else value, param, ctx)
+
+
+LOG = _Log(path_type=Path, readable=False)
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 

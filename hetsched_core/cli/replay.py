@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from hetsched_core.cli.group import say_error
-from hetsched_core.cli.inputs import FILE, read_options, site_option, text_of, workload_options
+from hetsched_core.cli.inputs import FILE, LOG, read_options, site_option, text_of, workload_options
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _SHOWN = 12
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, type=FILE)
+@click.argument("logs", metavar="LOG...", nargs=-1, type=LOG)
 @click.option(
     "--recorded",
     type=FILE,
@@ -124,7 +125,8 @@ def replay(
     """Run the jobs of LOG through several policies and compare what becomes of them.
 
     LOG is what `sacct -P` or `sacct --json` printed, a workload of hetsched's own, or a trace of
-    Gavel's with its throughput table; several files of one kind make one workload.
+    Gavel's with its throughput table; several files of one kind make one workload. LOG of - is
+    the standard input.
 
     A policy that fails is named on standard error and left out; an interrupt keeps what the
     policies before it came to.
@@ -176,19 +178,20 @@ def replay(
         {"--json": json_file, "--rejects": rejects},
         {"--run-log": run_logs, "--report": report_folder},
     )
+    reject = click.get_current_context().with_resource(_rejects_into(rejects))
     cluster, options = read_options(**inputs)
     zone = options.sacct.zone
     said = read_site(((str(path), text_of(path)) for path in site), zone) if site else None
 
-    def load(seed: int) -> ReplayInputs:
-        loaded = load_workload(logs, cluster, replace(options, seed=seed), said)
+    def load(seed: int, on_reject: Callable[[str], None]) -> ReplayInputs:
+        loaded = load_workload(logs, cluster, replace(options, seed=seed), said, on_reject)
         if placement_blind:
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
         if spread is not None:
             loaded = with_node_spread(loaded, spread, seed)
         return with_learning(loaded) if source is EstimateSource.LEARNED else loaded
 
-    loaded = load(settings.seed)
+    loaded = load(settings.seed, reject)
     _tell_input(loaded)
     measures: dict[str, Measures] = {}
     other_seeds: dict[int, dict[str, Measures]] = {}
@@ -236,12 +239,13 @@ def replay(
                 )
                 measures[one.name] = one.measures
             for seed in range(settings.seed + 1, settings.seed + seeds):
-                others = run(load(seed), {name: policies[name] for name in measures}, seed)
+                rest = {name: policies[name] for name in measures}
+                others = run(load(seed, lambda _: None), rest, seed)
                 other_seeds[seed] = {one.name: one.measures for one in others}
     except KeyboardInterrupt:
         interrupted = True
-        rest = [name for name in policies if name not in measures | left_out]
-        left_out |= dict.fromkeys(rest, "the replay was interrupted")
+        missing = [name for name in policies if name not in measures | left_out]
+        left_out |= dict.fromkeys(missing, "the replay was interrupted")
     done = {name: policy for name, policy in policies.items() if name in measures}
     for name, why in left_out.items():
         loaded = assuming(loaded, f"Policy {name} is left out: {why}.")
@@ -264,8 +268,8 @@ def replay(
         )
         _tell_result(result, tell_accounts)
     _warn_of_never(never)
-    if rejects is not None:
-        _write_rejects(loaded, never, rejects)
+    for job, asks in never.items():
+        reject(f"job {job}: can never run here: {asks}")
     if done and json_file is not None:
         from hetsched_core.report.result import write_result
 
@@ -420,12 +424,18 @@ def _warn_of_never(never: dict[str, str]) -> None:
         )
 
 
-def _write_rejects(loaded: ReplayInputs, never: dict[str, str], path: Path) -> None:
+@contextmanager
+def _rejects_into(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Write what it is told into a file, if one is given, also where the command fails."""
     from hetsched_core.records.files import replacing
 
-    with replacing(path) as file:
-        file.writelines(f"{reject}\n" for reject in loaded.rejects())
-        file.writelines(f"job {job}: can never run here: {asks}\n" for job, asks in never.items())
+    found: list[str] = []
+    try:
+        yield found.append
+    finally:
+        if path is not None:
+            with replacing(path) as file:
+                file.writelines(f"{reject}\n" for reject in found)
 
 
 def _tell_result(result: Result, accounts: bool) -> None:

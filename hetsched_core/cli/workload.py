@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hetsched_core.cli.inputs import FILE, read_options, workload_options
+from hetsched_core.cli.inputs import FILE, LOG, read_options, workload_options
 from hetsched_core.cli.options import require_file, usage_errors
 from hetsched_core.traces.synthetic.options import SyntheticOptions
 from hetsched_core.values.settings import settings_declared
@@ -32,7 +32,7 @@ def workload() -> None:
 
 
 @workload.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN...")
+@click.argument("files", type=LOG, nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=FILE)
 @click.option("--list-rejected", is_flag=True, help="Print every line and job that is not used.")
 @workload_options
@@ -40,20 +40,22 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     """Write what a replay would run as a workload file.
 
     IN is one or more accounting logs of sacct (text or JSON), or a Gavel trace and its throughput
-    table. The workload holds the jobs with everything that was inferred of them. OUT of - is the
-    standard output.
+    table; IN of - is the standard input. The workload holds the jobs with everything that was
+    inferred of them. OUT of - is the standard output.
     """
     from hetsched_core.traces.load import read_inputs
     from hetsched_core.traces.workload_file import workload_lines
 
     to_stdout = str(out) == "-"
     _check_out(out)
-    inputs = read_inputs(files, *read_options(**options))
+
+    def reject(what: str) -> None:
+        if list_rejected:
+            click.echo(f"rejected: {what}", err=to_stdout)
+
+    inputs = read_inputs(files, *read_options(**options), on_reject=reject)
     _write(workload_lines(inputs.workload), out)
     _say_source(inputs, err=to_stdout)
-    if list_rejected:
-        for reject in inputs.rejects():
-            click.echo(f"rejected: {reject}", err=to_stdout)
     click.echo(f"{len(inputs.workload.submissions)} jobs written to {out}", err=to_stdout)
 
 
@@ -150,12 +152,13 @@ def to_draw(
 
 
 @workload.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=LOG, nargs=-1, required=True, metavar="FILE...")
 @workload_options
 def show(files: tuple[Path, ...], **options: Any) -> None:
     """Print how many jobs a workload has, of what size, and the load on a cluster.
 
-    FILE is a workload, one or more accounting logs, or a Gavel trace and its throughput table.
+    FILE is a workload, one or more accounting logs, or a Gavel trace and its throughput table;
+    - is the standard input.
     GPU hours and run times are those of jobs that run alone on their fastest GPU type.
     """
     from hetsched_core.traces.load import load_workload

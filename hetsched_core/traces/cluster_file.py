@@ -105,7 +105,9 @@ _Time = Annotated[
     float,
     Form("a time with its zone such as 2026-03-01T08:00:00Z, or seconds since 1970, UTC", _time_s),
 ]
-_Types = Annotated[NodeTypes, Form('a table of lines such as "gpu-[1-4]" = "a100"', _node_types)]
+TypesByName = Annotated[
+    NodeTypes, Form('a table of lines such as "gpu-[1-4]" = "a100"', _node_types)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class _Document:
     schema: str
     nodes: Annotated[tuple[_Nodes, ...], tables("nodes", _Nodes, "one or more ")]
     name: _Text = "cluster"
-    node_types: _Types = field(default_factory=NodeTypes)
+    node_types: TypesByName = field(default_factory=NodeTypes)
     partitions: Annotated[tuple[_Partition, ...], tables("partitions", _Partition)] = ()
     windows: Annotated[tuple[_Window, ...], tables("windows", _Window)] = ()
     shares: ShareSettings | None = None

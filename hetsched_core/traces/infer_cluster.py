@@ -79,6 +79,12 @@ def infer_cluster(
             if applies:
                 noted[note].append(host)
         nodes += nodes_of_host(host, gpus, listed.cpus or 0, listed.memory_mb or 0)
+    if not nodes and used and not most:
+        raise InputError(
+            f"no cluster can be inferred: none of {len(used)} GPU allocations names a node; export "
+            "the log with NodeList, or describe the nodes in a file for --cluster "
+            "(docs/formats/cluster.md)"
+        )
     if not nodes:
         raise InputError(
             f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "

@@ -63,7 +63,10 @@ _CUT_SHORT = frozenset(
 class RejectReason(StrEnum):
     """Why a job of a log cannot be replayed."""
 
-    TYPE = "neither the log nor the cluster tells the type of its GPUs"
+    TYPE = (
+        "neither the log nor the cluster tells the type of its GPUs: name it in node_types of the "
+        "cluster file or partition_types of the rules"
+    )
     ELAPSED = "the log does not tell how long it ran"
     TOO_LARGE = "no model runs on the GPUs it had"
     RULE_TOO_LARGE = "the model that the rules name does not run on the GPUs it had"

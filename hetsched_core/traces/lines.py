@@ -13,6 +13,9 @@ from hetsched_core.errors import InputError
 
 GZIP = b"\x1f\x8b"
 
+MAX_LINE = 1 << 26
+"""Longest line that is read, in characters: a table of speeds may be one line."""
+
 
 def read_head(file: BinaryIO, size: int) -> str:
     """Return how a seekable file begins, as text; nothing where that cannot be read."""
@@ -37,7 +40,12 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
     number = 0
     with readable(source, lambda: f"line {number}"):
         text = io.TextIOWrapper(_unpacked(file), encoding="utf-8-sig", newline="\n")
-        for line in text:
+        while line := text.readline(MAX_LINE):
+            if len(line) == MAX_LINE:
+                raise InputError(
+                    f"{source}: line {number + 1} is longer than {MAX_LINE >> 20} MiB, or has no "
+                    "end; give a file of lines"
+                )
             if "\0" in line:
                 raise InputError(f"{source}: line {number + 1}: a binary file, not text")
             yield line.rstrip("\r\n")

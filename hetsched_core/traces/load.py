@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,18 +31,19 @@ from hetsched_core.traces.gavel import (
 from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
-from hetsched_core.traces.rules import read_rules
+from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import (
-    Flaw,
     LoggedAllocation,
     ReadReport,
     SacctOptions,
     Unusable,
     read_sacct,
+    warnings_of,
+    why_no_job,
 )
 from hetsched_core.traces.site_jobs import under_site
 from hetsched_core.traces.slurm_site import SlurmTables
-from hetsched_core.traces.workload import Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
 from hetsched_core.types.site import SiteSettings
@@ -91,19 +92,10 @@ class Inputs:
     Attributes:
         workload: The jobs.
         reports: What became of the lines of each accounting log, in numbers.
-        unusable: In one sentence each, the lines of accounting logs that could not be used.
     """
 
     workload: Workload
     reports: tuple[ReadReport, ...] = ()
-    unusable: tuple[str, ...] = ()
-
-    def rejects(self) -> Iterator[str]:
-        """Yield a sentence for every line and every job that could not be used."""
-        yield from self.unusable
-        for rejected in self.workload.rejected:
-            line = f" (line {rejected.line})" if rejected.line else ""
-            yield f"job {rejected.job}{line}: {rejected.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +112,20 @@ class ReplayInputs(Inputs):
     site: SiteSettings | None = None
 
 
+Heard = Callable[[str], None]
+"""Is told, in a sentence, every line and every job that cannot be used, as it is met."""
+
+
+def _unheard(_: str) -> None:
+    pass
+
+
 def load_workload(
     paths: Sequence[Path],
     cluster: ClusterFile | None = None,
     options: LoadOptions | None = None,
     site: SlurmTables | None = None,
+    on_reject: Heard = _unheard,
 ) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 
@@ -133,11 +134,12 @@ def load_workload(
         cluster: Where the jobs will run; inferred from accounting logs where it is None.
         options: How accounting logs become jobs.
         site: What Slurm says of shares, limits and partitions beside the cluster.
+        on_reject: As for `read_inputs`.
 
     Raises:
         InputError: A file cannot be used, a cluster must be given, or no job runs on it.
     """
-    inputs, cluster = _read(paths, cluster, options or LoadOptions())
+    inputs, cluster = _read(paths, cluster, options or LoadOptions(), on_reject)
     workload = inputs.workload
     if cluster is None:
         raise InputError(
@@ -149,6 +151,7 @@ def load_workload(
         workload = replace(workload, assumptions=(*workload.assumptions, *site.notes))
     nodes, workload = cluster.cluster, limited_to_partitions(workload, cluster)
     workload, word = under_site(workload, cluster)
+    _tell(workload.rejected[len(inputs.workload.rejected) :], on_reject)
     if not workload.submissions:
         why = "; ".join(f"{n} jobs: {reason}" for reason, n in workload.rejections())
         raise InputError(f"no job of {_names(paths)} could ever start: {why}; raise these limits")
@@ -167,7 +170,6 @@ def load_workload(
     return ReplayInputs(
         workload=workload,
         reports=inputs.reports,
-        unusable=inputs.unusable,
         speeds=Speeds(nodes, {profile: tables[profile] for profile in sorted(used)}),
         cluster=nodes,
         windows=cluster.windows,
@@ -176,7 +178,10 @@ def load_workload(
 
 
 def read_inputs(
-    paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
+    paths: Sequence[Path],
+    cluster: ClusterFile | None = None,
+    options: LoadOptions | None = None,
+    on_reject: Heard = _unheard,
 ) -> Inputs:
     """Read the jobs that files of one kind hold.
 
@@ -185,15 +190,22 @@ def read_inputs(
             throughput table; any of them may be compressed with gzip, or a pipe.
         cluster: Tells more about the jobs of accounting logs; inferred from them where it is None.
         options: How accounting logs become jobs.
+        on_reject: Told what cannot be used, also where reading fails after it.
 
     Raises:
         InputError: A file cannot be used, or there is no job in them.
     """
-    return _read(paths, cluster, options or LoadOptions())[0]
+    return _read(paths, cluster, options or LoadOptions(), on_reject)[0]
+
+
+def _tell(rejected: Iterable[RejectedJob], on_reject: Heard) -> None:
+    for job in rejected:
+        line = f" (line {job.line})" if job.line else ""
+        on_reject(f"job {job.job}{line}: {job.reason}")
 
 
 def _read(
-    paths: Sequence[Path], cluster: ClusterFile | None, options: LoadOptions
+    paths: Sequence[Path], cluster: ClusterFile | None, options: LoadOptions, on_reject: Heard
 ) -> tuple[Inputs, ClusterFile | None]:
     """Return what the files hold, and the cluster that was given or that they tell."""
     with ExitStack() as stack:
@@ -201,7 +213,7 @@ def _read(
         kinds = [recognise(file, source) for source, file in files]
         match sorted(set(kinds)):
             case [FileKind.SACCT]:
-                inputs, cluster = _read_logs(files, cluster, options)
+                inputs, cluster = _read_logs(files, cluster, options, on_reject)
             case [FileKind.WORKLOAD]:
                 inputs = Inputs(workload=_read_native(files))
             case [FileKind.GAVEL_TRACE | FileKind.GAVEL_THROUGHPUTS] | [
@@ -214,16 +226,12 @@ def _read(
                 raise InputError(
                     f"the files are of different kinds: {', '.join(each)}; give those of one kind"
                 )
+    _tell(inputs.workload.rejected, on_reject)
     if not inputs.workload.submissions:
-        why = [f"{n} rejected: {reason}" for reason, n in inputs.workload.rejections()]
-        flaws = [
-            f"{report.flaws[flaw].count} unusable: {flaw}, the first: {report.flaws[flaw].first[0]}"
-            for report in inputs.reports
-            for flaw in Flaw
-            if flaw in report.flaws
-        ]
-        seen = "; ".join([*map(str, inputs.reports), *flaws, *why])
-        raise InputError(f"no GPU job in {_names(paths)}" + (f" ({seen})" if seen else ""))
+        if reasons := inputs.workload.rejections():
+            why = "; ".join(f"{n} rejected: {reason}" for reason, n in reasons)
+            raise InputError(f"no job of {_names(paths)} can be used: {why}")
+        raise InputError(why_no_job(inputs.reports) or f"no job in {_names(paths)}")
     return inputs, cluster
 
 
@@ -279,36 +287,42 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read_logs(
-    files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions
+    files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions, on_reject: Heard
 ) -> tuple[Inputs, ClusterFile | None]:
     allocations: list[LoggedAllocation] = []
     reports: list[ReadReport] = []
-    unusable: list[str] = []
+    typed = 0
+    rules = read_rules(options.rules) if options.rules else Rules()
     for source, file in files:
-        flaws: list[Unusable] = []
-        log = read_sacct(file, options.sacct, flaws.append)
-        allocations += log
+
+        def refuse(unusable: Unusable, source: str = source) -> None:
+            on_reject(f"{source}: {unusable}")
+
+        log = read_sacct(file, options.sacct, refuse)
+        for run in log:
+            allocations.append(rules.typed(run))
+            typed += allocations[-1] is not run
         reports.append(log.report)
-        unusable += [f"{source}: {flaw}" for flaw in flaws]
     workload = Workload(())
     inferred: tuple[str, ...] = ()
     if allocations:
         if cluster is None:
             found = infer_cluster(allocations)
             cluster, inferred = ClusterFile(found.cluster), found.assumptions
-        workload = _log_workload(allocations, cluster, options)
-    warnings = (warning for report in reports for warning in report.warnings)
-    assumed = (*dict.fromkeys(warnings), *inferred, *workload.assumptions)
-    inputs = Inputs(
-        workload=replace(workload, assumptions=assumed),
-        reports=tuple(reports),
-        unusable=tuple(unusable),
-    )
+        workload = _log_workload(allocations, cluster, rules, options)
+    if rules.partition_types.rules:
+        said = f"{typed} of {len(allocations)} allocations: the GPU type is that of their partition"
+        inferred = (*inferred, f"{said} in the rules.")
+    assumed = (*warnings_of(reports), *inferred, *workload.assumptions)
+    inputs = Inputs(workload=replace(workload, assumptions=assumed), reports=tuple(reports))
     return inputs, cluster
 
 
 def _log_workload(
-    allocations: Sequence[LoggedAllocation], cluster: ClusterFile, options: LoadOptions
+    allocations: Sequence[LoggedAllocation],
+    cluster: ClusterFile,
+    rules: Rules,
+    options: LoadOptions,
 ) -> Workload:
     """Return the jobs of a log at the speeds of the built-in models, or of measured ones."""
     nodes = cluster.cluster
@@ -322,7 +336,7 @@ def _log_workload(
         most = max([nodes.gpus, *(run.gpu_count for run in allocations)])
         tables, models = builtin_tables(types, most), profile_set(ProfileSet.LOG)
         assumed = assumed_of(types)
-    rules = read_rules(options.rules, tables) if options.rules else None
+    rules.require(tables, str(options.rules))
     workload = jobs_from_log(
         allocations,
         cluster,

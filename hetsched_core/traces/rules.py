@@ -1,12 +1,16 @@
 """What a site knows about its jobs that a log does not say (docs/formats/rules.md)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
 from hetsched_core.errors import InputError, unknown
+from hetsched_core.traces.cluster_file import TypesByName
+from hetsched_core.traces.node_types import NodeTypes
+from hetsched_core.traces.sacct import LoggedAllocation
 from hetsched_core.types import RequirementSet
 from hetsched_core.values.records import Form, quoted, read_toml, tables
 
@@ -72,17 +76,44 @@ NO_RULE = Rule()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules in order; the first one that a job matches counts, and no other."""
+    """Rules in order; the first one that a job matches counts, and no other.
+
+    `partition_types` are the types of GPUs that a log leaves untyped, by partition.
+    """
 
     rules: tuple[Rule, ...] = ()
+    partition_types: NodeTypes = field(default_factory=NodeTypes)
 
     def find(self, **texts: str) -> Rule:
         """Return the rule for a job with these texts, `NO_RULE` where none matches."""
         return next((rule for rule in self.rules if rule.matches(**texts)), NO_RULE)
 
+    def typed(self, run: LoggedAllocation) -> LoggedAllocation:
+        """Return the allocation with the type of its partition if its GPUs have none."""
+        if not self.partition_types.rules or any(name for name, _ in run.gpus):
+            return run
+        gpu_type = _type_on(self.partition_types, run.partition)
+        return run if gpu_type is None else replace(run, gpus=((gpu_type, run.gpu_count),))
 
-def read_rules(path: Path, profiles: Collection[str]) -> Rules:
-    """Read a rules file; `profiles` are the names that a rule may use.
+    def require(self, profiles: Collection[str], source: str) -> None:
+        """Refuse rules that name other profiles than these.
+
+        Raises:
+            InputError: the message names the rule, in the file `source`.
+        """
+        for at, rule in enumerate(self.rules, 1):
+            if rule.profile and rule.profile not in profiles:
+                wrong = unknown("profile", rule.profile, profiles)
+                raise InputError(f"{source}: rules {at}: {wrong}")
+
+
+@lru_cache(maxsize=1024)
+def _type_on(types: NodeTypes, partition: str) -> str | None:
+    return types.type_on(partition)
+
+
+def read_rules(path: Path) -> Rules:
+    """Read a rules file.
 
     Raises:
         InputError: The file cannot be read or is not of this format; the message names the rule.
@@ -93,28 +124,32 @@ def read_rules(path: Path, profiles: Collection[str]) -> Rules:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not text in UTF-8") from None
-    return parse_rules(text, profiles, str(path))
+    return parse_rules(text, str(path))
 
 
-def parse_rules(text: str, profiles: Collection[str], source: str = "rules.toml") -> Rules:
+def parse_rules(text: str, source: str = "rules.toml") -> Rules:
     """Read the text of a rules file; `source` names it in messages.
 
     Raises:
         InputError: The text is not of this format; the message names the rule.
     """
     said: _Document = read_toml(text, source, _Document, SCHEMA)
+    if not (said.rules or said.partition_types.rules):
+        raise InputError(
+            f"{source}: rules is missing; expected one or more [[rules]] tables, or a table "
+            "[partition_types]"
+        )
     for at, rule in enumerate(said.rules, 1):
         if not (rule.profile or rule.gpu_types or rule.requirements):
             raise InputError(
                 f"{source}: rules {at}: it decides nothing; give one of profile, gpu_types, "
                 "requirements"
             )
-        if rule.profile and rule.profile not in profiles:
-            raise InputError(f"{source}: rules {at}: {unknown('profile', rule.profile, profiles)}")
-    return Rules(said.rules)
+    return Rules(said.rules, said.partition_types)
 
 
 @dataclass(frozen=True, slots=True)
 class _Document:
     schema: str
-    rules: Annotated[tuple[Rule, ...], tables("rules", Rule, "one or more ")]
+    rules: Annotated[tuple[Rule, ...], tables("rules", Rule, "one or more ")] = ()
+    partition_types: TypesByName = field(default_factory=NodeTypes)

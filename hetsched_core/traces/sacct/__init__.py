@@ -14,6 +14,8 @@ from hetsched_core.traces.sacct.report import (
     ReadReport,
     SacctFormat,
     Unusable,
+    warnings_of,
+    why_no_job,
 )
 from hetsched_core.traces.sacct.runs import JobRuns, link_runs
 
@@ -38,4 +40,6 @@ __all__ = [
     "parse_job_id",
     "parse_zone",
     "read_sacct",
+    "warnings_of",
+    "why_no_job",
 ]

@@ -89,8 +89,9 @@ def _read_record(
             Flaw.PART_OF_GPU,
             "holds shards or MPS of a GPU, and only whole GPUs are scheduled",
         )
+    requested = _tres(_object(record, "tres").get("requested"))
     if not held.gpus:
-        report.no_gpu += 1
+        report.without_gpu(_text(record, "partition"), asked=bool(requested.gpus))
         return None
     submit_s, end_s = _time(time, "submission"), _time(time, "end")
     if submit_s is None:
@@ -101,7 +102,6 @@ def _read_record(
     time_limit_s = None if limit is None else limit * 60
     state = parse_state(state_text)
     nodes = node_lists.expand(node_list)
-    requested = _tres(_object(record, "tres").get("requested"))
     return LoggedAllocation(
         job_id=_displayed_id(record, job_id),
         job_id_raw=str(job_id),

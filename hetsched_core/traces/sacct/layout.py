@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from math import comb
 
@@ -74,6 +74,8 @@ EXPORT = (
     "Suspended,TimelimitRaw,Restarts,NodeList,ReqTRES,AllocTRES,AdminComment,JobName"
 )
 """The command line whose output needs no option and loses nothing that is read."""
+
+_NAME_THEM = "give sacct's names of all columns with --sacct-fields (- for one that it has not)"
 
 # Characters of values: a line cannot be taken apart at them.
 _IN_VALUES = re.compile(r"[\w \r\n,:=./+\[\]()%\\\"'-]")
@@ -153,13 +155,21 @@ def find_layout(
         _check_delimiter(delimiter)
     layout = _read_header(where, sample, delimiter)
     if layout is not None:
-        if fields is not None and not _same_names(fields, layout.names):
-            raise InputError(
-                f"{where} is a header, {quote(first)}, and names other columns than "
-                "--sacct-fields; leave --sacct-fields out"
-            )
+        if fields is not None:
+            names = _renamed(fields, layout.names)
+            if names is None:
+                raise InputError(
+                    f"{where} is a header, {quote(first)}, and names other columns than "
+                    "--sacct-fields; leave --sacct-fields out"
+                )
+            layout = replace(layout, names=names)
     elif fields is not None:
         layout = _fit_fields(where, sample, fields, delimiter)
+    elif strange := _strange_names(first):
+        raise InputError(
+            f"{where} is a header with names that are none of sacct's ({', '.join(strange[:5])}); "
+            f"{_NAME_THEM}, or export with: {EXPORT}"
+        )
     else:
         raise InputError(
             f"{where} is {quote(first)}, not a header such as JobID|User|State|...; name "
@@ -172,10 +182,14 @@ def find_layout(
         if not any(name.casefold() in layout.names for name in names)
     ]
     if missing:
-        raise InputError(
-            f"{where}: no column {', '.join(missing)} among {len(layout.names)} columns; "
-            f"export with: {EXPORT}"
-        )
+        why = f"no column {', '.join(missing)} among {len(layout.names)} columns"
+        if strange := _strange_names(first):
+            why += f", and none of sacct's is named {', '.join(strange[:5])}; {_NAME_THEM}, or"
+        elif "reqtres" in layout.names and "AllocTRES" in missing[-1]:
+            why += "; ReqTRES, which there is, tells what a job asked for and not what it held;"
+        else:
+            why += ";"
+        raise InputError(f"{where}: {why} export with: {EXPORT}")
     return layout
 
 
@@ -225,13 +239,29 @@ def _check_delimiter(delimiter: str) -> None:
         )
 
 
-def _same_names(fields: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    given = tuple(name.casefold() for name in fields)
+def _renamed(fields: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the names of a header with those given for what sacct does not have.
+
+    None where another name is given for a column of sacct's.
+    """
+    given = [name.casefold() for name in fields]
     if given and given[-1] == REST:
-        given, names = given[:-1], names[: len(given) - 1]
-    return len(given) == len(names) and all(
-        a in (IGNORED, b) for a, b in zip(given, names, strict=True)
-    )
+        given[-1:] = [IGNORED] * (len(names) - len(given) + 1)
+    if len(given) != len(names):
+        return None
+    pairs = list(zip(given, names, strict=True))
+    if any(a not in (IGNORED, b) and b in KNOWN for a, b in pairs):
+        return None
+    return tuple(b if a == IGNORED else a for a, b in pairs)
+
+
+def _strange_names(line: str) -> list[str]:
+    """Return the names in a header that are none of sacct's columns; none for any other line."""
+    for delimiter in _COMMON_DELIMITERS:
+        cells = [cell.strip() for cell in line.strip(delimiter).split(delimiter)]
+        if len(cells) > 1 and all(re.fullmatch(r"[^\W\d][\w .()/-]*", cell) for cell in cells):
+            return [cell for cell in cells if cell.casefold() not in KNOWN]
+    return []
 
 
 def _fit_fields(

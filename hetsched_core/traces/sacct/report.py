@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -83,6 +83,9 @@ class ReadReport:
     Attributes:
         flaws: Unusable lines by flaw.
         doubts: Numbers of lines by what is not certain about them.
+        asked: How many of the jobs without GPU asked for one, as ReqTRES has it.
+        gpu_partitions: Partitions of jobs without GPU that are named for GPUs.
+        nodeless: How many of the allocations used name no node.
         zone_missing: Whether times name no time zone, and none was given.
         complete: False as long as the log has not been read to its end.
     """
@@ -96,7 +99,10 @@ class ReadReport:
     steps: int = 0
     never_started: int = 0
     no_gpu: int = 0
+    asked: int = 0
+    gpu_partitions: set[str] = field(default_factory=set)
     used: int = 0
+    nodeless: int = 0
     unusable: int = 0
     flaws: dict[Flaw, Examples[Unusable]] = field(default_factory=dict)
     doubts: dict[Doubt, Examples[int]] = field(default_factory=dict)
@@ -106,8 +112,16 @@ class ReadReport:
     def use(self, allocation: LoggedAllocation) -> None:
         """Count a line that became an allocation."""
         self.used += 1
+        self.nodeless += not allocation.nodes
         for doubt in allocation.doubts:
             self.doubts.setdefault(doubt, Examples()).add(allocation.line)
+
+    def without_gpu(self, partition: str, *, asked: bool) -> None:
+        """Count a job that held no GPU, and whether it had asked for one."""
+        self.no_gpu += 1
+        self.asked += asked
+        if "gpu" in partition.casefold():
+            self.gpu_partitions.add(partition)
 
     def refuse(self, line: int, flaw: Flaw, message: str) -> None:
         """Count a line that cannot be used, and tell whoever asked."""
@@ -116,24 +130,6 @@ class ReadReport:
         self.flaws.setdefault(flaw, Examples()).add(unusable)
         if self.on_unusable is not None:
             self.on_unusable(unusable)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences for the user."""
-        found = []
-        if self.zone_missing:
-            found.append(
-                f"{self.source}: its times name no time zone and were read as UTC; "
-                "give the cluster's zone with --tz (for example --tz Europe/Oslo)"
-            )
-        if self.complete and not self.used:
-            found.append(
-                f"{self.source}: no GPU allocation in {self.lines} {self.form}s "
-                f"({self.no_gpu} jobs without GPU, {self.never_started} never started, "
-                f"{self.unusable} unusable); GPUs are in AllocTRES only where slurm.conf's "
-                "AccountingStorageTRES names gres/gpu"
-            )
-        return tuple(found)
 
     def __str__(self) -> str:
         return (
@@ -144,3 +140,73 @@ class ReadReport:
             f"{self.blank} blank, "
             f"{self.unusable} unusable"
         )
+
+
+# What to tell of several logs ---------------------------------------------------------------------
+
+_TRACKED = (
+    "slurm.conf's AccountingStorageTRES must name gres/gpu (scontrol show config tells), and only "
+    "jobs that start from then on have GPUs in AllocTRES"
+)
+
+
+def warnings_of(reports: Sequence[ReadReport]) -> tuple[str, ...]:
+    """Return sentences for the user, each once for all the logs that it holds of."""
+    found = []
+    if zoneless := [report for report in reports if report.zone_missing]:
+        found.append(
+            f"{_named(zoneless)}: times name no time zone and were read as UTC; "
+            "give the cluster's zone with --tz (for example --tz Europe/Oslo)"
+        )
+    if nodeless := [report for report in reports if 0 < report.used == report.nodeless]:
+        found.append(
+            f"{_named(nodeless)}: no allocation names a node, so that GPUs without a type may "
+            "stay so, and a job is on one node unless AllocTRES has node=; export with NodeList"
+        )
+    if asked := [report for report in reports if report.used and report.asked]:
+        jobs = counted(sum(report.asked for report in asked), "job")
+        found.append(
+            f"{_named(asked)}: {jobs} asked for GPUs in ReqTRES and held none in AllocTRES: "
+            "counted as without GPU"
+        )
+    if without := [report for report in reports if report.complete and not report.used]:
+        found.append(why_no_job(without))
+    return tuple(found)
+
+
+def why_no_job(reports: Sequence[ReadReport]) -> str:
+    """Return why logs in which no job holds a GPU cannot be replayed, "" without a log."""
+    if not reports:
+        return ""
+    where, partitions = _named(reports), sorted(set().union(*(r.gpu_partitions for r in reports)))
+    no_gpu, asked = sum(r.no_gpu for r in reports), sum(r.asked for r in reports)
+    jobs = counted(no_gpu, "job")
+    if asked:
+        why = (
+            f"no job of {where} holds a GPU in AllocTRES, though {asked} of {no_gpu} asked for one "
+            f"in ReqTRES; export AllocTRES again. If it stays empty: {_TRACKED}"
+        )
+    elif partitions:
+        why = f"none of {jobs} holds one, though some are of partition {', '.join(partitions[:3])}"
+        why = f"GPUs are not tracked in {where}: {why}; {_TRACKED}"
+    elif no_gpu:
+        why = (
+            f"only CPU jobs in {where}: {jobs} without GPU, and a replay schedules GPUs; give a "
+            f"log of jobs with GPUs. If these had some: {_TRACKED}"
+        )
+    else:
+        why = f"no GPU job in {where}: no line is of a job that started and can be read"
+    lines, steps = sum(r.lines for r in reports), sum(r.steps for r in reports)
+    never = sum(r.never_started for r in reports)
+    seen = [f"{counted(lines, reports[0].form)}: {never} never started, {counted(steps, 'step')}"]
+    for flaw in Flaw:
+        examples = [report.flaws[flaw] for report in reports if flaw in report.flaws]
+        if examples:
+            count = sum(each.count for each in examples)
+            seen.append(f"{count} unusable: {flaw}, the first: {examples[0].first[0]}")
+    return f"{why} ({'; '.join(seen)})"
+
+
+def _named(reports: Sequence[ReadReport]) -> str:
+    first = reports[0].source
+    return first if len(reports) == 1 else f"{len(reports)} files ({first}, ...)"

@@ -38,6 +38,7 @@ _SAMPLE = 256
 # The bulk of a log: told apart before anything is decoded. Rarer forms are parsed as job ids.
 _STEP = re.compile(rb"[0-9]+(?:[_+][0-9]+)?\.[^\s|]")
 _JOB = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?")
+_ASKS_GPU = re.compile(r"gres/gpu[:=]")
 _NEVER = frozenset({"", "Unknown", "None", "N/A", "0", str(NO_VALUE), str(NO_VALUE + 1)})
 _NOT_ASSIGNED = "None assigned"
 
@@ -98,7 +99,8 @@ def read_text(
     rows: _Rows | None = None
     for batch, complete in split_lines(read):
         if rows is None:
-            blank = next((at for at, line in enumerate(batch) if line.strip()), len(batch))
+            begins = (at for at, line in enumerate(batch) if line.strip() or line == OVERLONG)
+            blank = next(begins, len(batch))
             report.lines += blank
             report.blank += blank
             batch = batch[blank:]
@@ -138,7 +140,8 @@ def _find_layout(
 ) -> SacctLayout:
     if lines[0] == OVERLONG:
         raise InputError(
-            f"{where} is longer than {MAX_LINE} bytes: no output of sacct; export it with: {EXPORT}"
+            f"{where} is longer than {MAX_LINE} bytes, or has no end: no output of sacct, which "
+            f"ends the line of each job; export it with: {EXPORT}"
         )
     sample = [_decode(line) for line in lines[:_SAMPLE] if line.strip()]
     return find_layout(where, sample, fields, delimiter)
@@ -261,7 +264,8 @@ class _Rows:
                 gpus, tres = self._gpus(row)
                 if gpus:
                     return self._allocation(row, gpus, tres, doubts)
-            report.no_gpu += 1
+            asked = _ASKS_GPU.search(row[at["ReqTRES"]]) is not None
+            report.without_gpu(row[at["Partition"]], asked=asked)
         except FieldError as error:
             try:
                 self._check(row)

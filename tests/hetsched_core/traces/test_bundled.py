@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hetsched_core.traces.bundled import log_path
-from hetsched_core.traces.sacct import Doubt, LoggedAllocation, ReadReport, read_sacct
+from hetsched_core.traces.sacct import Doubt, LoggedAllocation, ReadReport, read_sacct, warnings_of
 from tests.hetsched_core.traces.worlds import UTC
 
 
@@ -29,7 +29,7 @@ def test_every_line_is_read_without_an_option(
 ) -> None:
     _, report = read
     assert report.complete
-    assert (report.unusable, report.warnings) == (0, ())
+    assert (report.unusable, warnings_of([report])) == (0, ())
     assert report.doubts.keys() == {Doubt.STILL_RUNNING, Doubt.REQUEUE}
 
 

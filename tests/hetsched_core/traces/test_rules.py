@@ -33,7 +33,7 @@ user = "a*"
 profile = "resnet50"
 """
     )
-    assert parse_rules(text, PROFILES) == Rules(
+    assert parse_rules(text) == Rules(
         (
             Rule(
                 job_name=("train*", "fit?"),
@@ -88,7 +88,7 @@ def test_a_job_matches_if_each_of_its_texts_matches_one_pattern(rule: Rule, matc
 )
 def test_what_is_wrong_with_a_rules_file_is_said_with_its_place(text: str, says: str) -> None:
     with pytest.raises(InputError) as raised:
-        parse_rules(text, PROFILES, "site.toml")
+        parse_rules(text, "site.toml").require(PROFILES, "site.toml")
     assert str(raised.value).startswith("site.toml: ")
     assert says in str(raised.value)
 
@@ -97,7 +97,7 @@ def test_a_rules_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\x00")
     for name in ("missing", "binary"):
         with pytest.raises(InputError, match=name):
-            read_rules(tmp_path / name, PROFILES)
+            read_rules(tmp_path / name)
 
 
 PAGE = (Path(__file__).parents[3] / "docs/formats/rules.md").read_text()
@@ -105,7 +105,8 @@ PAGE = (Path(__file__).parents[3] / "docs/formats/rules.md").read_text()
 
 def test_the_example_of_the_documentation_is_a_rules_file() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    rules = parse_rules(example, [profile.name for profile in builtin_profiles()])
+    rules = parse_rules(example)
+    rules.require([profile.name for profile in builtin_profiles()], "the example")
     assert [rule.profile for rule in rules.rules] == ["gpt2-medium-wikitext", "resnet50-imagenet"]
 
 

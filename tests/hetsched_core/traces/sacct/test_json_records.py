@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct import Doubt, LoggedState, SacctFormat, read_sacct
+from hetsched_core.traces.sacct import Doubt, LoggedState, SacctFormat, read_sacct, warnings_of
 from tests.hetsched_core.traces.worlds import Endless, allocation, read_log
 
 
@@ -82,7 +82,7 @@ def test_a_record_becomes_an_allocation() -> None:
         line=1,
     )
     assert outcome.report.form is SacctFormat.JSON
-    assert not outcome.report.warnings
+    assert not warnings_of([outcome.report])
 
 
 def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used() -> None:

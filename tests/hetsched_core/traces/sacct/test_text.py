@@ -12,6 +12,7 @@ from hetsched_core.traces.sacct import (
     parse_fields,
     parse_zone,
     read_sacct,
+    warnings_of,
 )
 from tests.hetsched_core.traces.worlds import (
     NOON,
@@ -34,7 +35,7 @@ def with_columns(more: bytes, *values: bytes) -> Outcome:
 def test_a_sound_row_becomes_an_allocation() -> None:
     outcome = read_rows({})
     assert outcome.only == allocation()
-    (warning,) = outcome.report.warnings
+    (warning,) = warnings_of([outcome.report])
     assert "read as UTC" in warning
     assert "--tz" in warning
 
@@ -43,7 +44,7 @@ def test_the_zone_of_the_cluster_moves_all_times() -> None:
     oslo = read_rows({}, options=OSLO)
     assert oslo.only.submit_s == NOON
     assert oslo.only.end_s == NOON + 4_200
-    assert not oslo.report.warnings
+    assert not warnings_of([oslo.report])
 
 
 @pytest.mark.parametrize(
@@ -277,9 +278,10 @@ def test_a_line_without_end_is_refused_and_takes_no_memory() -> None:
 
 
 def test_a_log_of_jobs_without_gpus_says_so() -> None:
-    outcome = read_rows({"AllocTRES": "cpu=1"}, options=SacctOptions(zone=parse_zone("UTC")))
-    (warning,) = outcome.report.warnings
-    assert "no GPU allocation in 2 lines (1 jobs without GPU" in warning
+    row = {"AllocTRES": "cpu=1", "ReqTRES": "cpu=1", "Partition": "long"}
+    outcome = read_rows(row, options=SacctOptions(zone=parse_zone("UTC")))
+    (warning,) = warnings_of([outcome.report])
+    assert warning.startswith("only CPU jobs in the log: 1 job without GPU")
     assert "AccountingStorageTRES" in warning
     # A header alone is a log without jobs.
     report = read_rows().report
