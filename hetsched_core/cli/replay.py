@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,6 @@ from hetsched_core.cli.inputs import FILE, LOG, read_options, site_option, text_
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
-    from hetsched_core.measures.accounts import AccountMeasures
-    from hetsched_core.measures.logged import Closeness, LoggedMeasures
-    from hetsched_core.measures.metrics import Measures
     from hetsched_core.policy import Policy
     from hetsched_core.replay.replay import PolicyReplay
     from hetsched_core.report.result import Result
@@ -142,6 +139,7 @@ def replay(
     if not logs:
         raise click.UsageError("give a LOG, or --recorded DATABASE")
     from dataclasses import replace
+    from functools import partial
     from time import perf_counter
 
     from hetsched_core.cli.progress import progress
@@ -149,8 +147,7 @@ def replay(
     from hetsched_core.policy import failure
     from hetsched_core.replay.replay import (
         EstimateSource,
-        assuming,
-        result_of,
+        Outcomes,
         with_learning,
         with_node_spread,
     )
@@ -193,62 +190,36 @@ def replay(
 
     loaded = load(settings.seed, reject)
     _tell_input(loaded)
-    measures: dict[str, Measures] = {}
-    other_seeds: dict[int, dict[str, Measures]] = {}
-    logged: LoggedMeasures | None = None
-    closeness: dict[str, Closeness] = {}
-    accounts: dict[str, tuple[AccountMeasures, ...]] = {}
+    outcomes = Outcomes(policies)
     histories: dict[str, History] = {}
     never: dict[str, str] = {}
-    left_out: dict[str, str] = {}
+    interrupted = False
 
     def failed(name: str, error: Exception) -> None:
-        left_out[name] = failure(policies[name], error)
-        say_error(f"policy {name!r} failed and is left out: {left_out[name]}")
-        every: tuple[dict[str, Any], ...] = (measures, accounts, closeness, histories)
-        for kept in (*every, *other_seeds.values()):
-            kept.pop(name, None)
+        outcomes.leave_out(name, failure(policies[name], error))
+        say_error(f"policy {name!r} failed and is left out: {outcomes.left_out[name]}")
 
-    def run(
-        loaded: ReplayInputs, policies: Mapping[str, Policy], seed: int
-    ) -> Iterator[PolicyReplay]:
-        return run_each(
-            loaded,
-            policies,
-            replace(settings, seed=seed),
-            estimates=source,
-            stopwatch=perf_counter,
-            ended=ended,
-            failed=failed,
-        )
-
-    interrupted = False
+    run = partial(run_each, estimates=source, stopwatch=perf_counter, failed=failed)
     try:
         with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
-            for one in run(loaded, policies, settings.seed):
+            for one in run(loaded, policies, settings, ended=ended):
                 if run_logs is not None:
                     _write_run_log(one, run_logs)
                 if report_folder is not None:
                     histories[one.name] = History.of(one.name, one.log, one.use)
-                if one.closeness is not None:
-                    closeness[one.name] = one.closeness
-                logged = logged or one.logged
-                accounts[one.name] = one.use.rows
                 never.update(
                     (r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never"
                 )
-                measures[one.name] = one.measures
+                outcomes.add(one)
             for seed in range(settings.seed + 1, settings.seed + seeds):
-                rest = {name: policies[name] for name in measures}
-                others = run(load(seed, lambda _: None), rest, seed)
-                other_seeds[seed] = {one.name: one.measures for one in others}
+                again = load(seed, lambda _: None)
+                others = run(again, outcomes.done, replace(settings, seed=seed), ended=ended)
+                outcomes.other_seeds[seed] = {one.name: one.measures for one in others}
     except KeyboardInterrupt:
         interrupted = True
-        missing = [name for name in policies if name not in measures | left_out]
-        left_out |= dict.fromkeys(missing, "the replay was interrupted")
-    done = {name: policy for name, policy in policies.items() if name in measures}
-    for name, why in left_out.items():
-        loaded = assuming(loaded, f"Policy {name} is left out: {why}.")
+        for name in [n for n in policies if n not in outcomes.measures | outcomes.left_out]:
+            outcomes.leave_out(name, "the replay was interrupted")
+    done = outcomes.done
     chosen = {
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
         **given_costs,
@@ -263,9 +234,7 @@ def replay(
         **({"site": list(map(str, site))} if site else {}),
     }
     if done:
-        result = result_of(
-            measures, loaded, done, logs, chosen, other_seeds, logged, closeness, accounts
-        )
+        result = outcomes.result(loaded, logs, chosen)
         _tell_result(result, tell_accounts)
     _warn_of_never(never)
     for job, asks in never.items():
@@ -278,8 +247,9 @@ def replay(
         from hetsched_core.report.history import LoggedHistory
 
         infos = {name: policy.info for name, policy in done.items()}
+        drawn = [histories[name] for name in done]
         logged_history = LoggedHistory.of(loaded.workload.submissions)
-        write_report(result, infos, tuple(histories.values()), logged_history, report_folder)
+        write_report(result, infos, drawn, logged_history, report_folder)
     if interrupted:
         raise KeyboardInterrupt
     if len(done) < len(wanted):

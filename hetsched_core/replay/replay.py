@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -209,49 +209,80 @@ _NEVER = 2**31 - 1
 """Collections of the middle generation before one of the oldest."""
 
 
-def result_of(
-    measures: Mapping[str, Measures],
-    loaded: ReplayInputs,
-    policies: Mapping[str, Policy],
-    sources: Sequence[Path],
-    settings: Mapping[str, object],
-    other_seeds: Mapping[int, Mapping[str, Measures]],
-    logged: LoggedMeasures | None,
-    closeness: Mapping[str, Closeness],
-    accounts: Mapping[str, Sequence[AccountMeasures]],
-) -> Result:
-    """Return the measures together with what they came from.
+@dataclass(slots=True)
+class Outcomes:
+    """What has come of each policy so far, by name.
 
-    Args:
-        measures: what each policy made of the workload, by name.
-        loaded: the workload.
-        policies: the schedulers, by name.
-        sources: the files that the workload was read from.
-        settings: what was chosen, by option.
-        other_seeds: the same measures for each further seed.
+    Attributes:
+        policies: all that were asked for.
+        measures: the measures of those that have ended, in their order.
+        other_seeds: the same for each further seed.
         logged: the measures of what the site's own scheduler did, where a log tells.
-        closeness: how close each policy comes to that, by name.
-        accounts: what accounts and users had and were due under each policy, by name.
+        closeness: how close each comes to that.
+        accounts: what accounts and users had and were due.
+        left_out: why nothing comes of a policy.
     """
-    rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
-    for report in loaded.reports:
-        rejected.update({str(flaw): seen.count for flaw, seen in report.flaws.items()})
-        rejected.update({"no GPU": report.no_gpu, "never started": report.never_started})
-    return Result(
-        ResultInput(
-            sources=tuple(map(str, sources)),
-            cluster=loaded.cluster.name,
-            nodes=len(loaded.cluster),
-            gpus=loaded.cluster.gpus_by_type(),
-            jobs=len(loaded.workload.submissions),
-            rejected={reason: count for reason, count in sorted(rejected.items()) if count},
-            settings=settings,
-            parameters={name: settings_of(policy) for name, policy in policies.items()},
-            assumptions=loaded.workload.assumptions,
-        ),
-        measures,
-        other_seeds,
-        logged,
-        closeness,
-        {name: tuple(rows) for name, rows in accounts.items()},
-    )
+
+    policies: Mapping[str, Policy]
+    measures: dict[str, Measures] = field(default_factory=dict)
+    other_seeds: dict[int, dict[str, Measures]] = field(default_factory=dict)
+    logged: LoggedMeasures | None = None
+    closeness: dict[str, Closeness] = field(default_factory=dict)
+    accounts: dict[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def done(self) -> dict[str, Policy]:
+        """The policies that have ended."""
+        return {name: self.policies[name] for name in self.measures}
+
+    def add(self, one: PolicyReplay) -> None:
+        """Keep what is told of a policy that has ended."""
+        self.logged = self.logged or one.logged
+        self.accounts[one.name] = one.use.rows
+        if one.closeness is not None:
+            self.closeness[one.name] = one.closeness
+        self.measures[one.name] = one.measures
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Drop a policy, under all seeds."""
+        self.left_out[name] = why
+        self.accounts.pop(name, None)
+        self.closeness.pop(name, None)
+        for measures in (self.measures, *self.other_seeds.values()):
+            measures.pop(name, None)
+
+    def result(
+        self, loaded: ReplayInputs, sources: Sequence[Path], settings: Mapping[str, object]
+    ) -> Result:
+        """Return the measures together with what they came from.
+
+        Args:
+            loaded: the workload.
+            sources: the files that it was read from.
+            settings: what was chosen, by option.
+        """
+        for name, why in self.left_out.items():
+            loaded = assuming(loaded, f"Policy {name} is left out: {why}.")
+        rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
+        for report in loaded.reports:
+            rejected.update({str(flaw): seen.count for flaw, seen in report.flaws.items()})
+            rejected.update({"no GPU": report.no_gpu, "never started": report.never_started})
+        return Result(
+            ResultInput(
+                sources=tuple(map(str, sources)),
+                cluster=loaded.cluster.name,
+                nodes=len(loaded.cluster),
+                gpus=loaded.cluster.gpus_by_type(),
+                jobs=len(loaded.workload.submissions),
+                rejected={reason: count for reason, count in sorted(rejected.items()) if count},
+                settings=settings,
+                parameters={name: settings_of(policy) for name, policy in self.done.items()},
+                assumptions=loaded.workload.assumptions,
+            ),
+            self.measures,
+            self.other_seeds,
+            self.logged,
+            self.closeness,
+            self.accounts,
+        )

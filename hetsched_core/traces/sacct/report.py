@@ -196,15 +196,11 @@ def why_no_job(reports: Sequence[ReadReport]) -> str:
         )
     else:
         why = f"no GPU job in {where}: no line is of a job that started and can be read"
-    lines, steps = sum(r.lines for r in reports), sum(r.steps for r in reports)
-    never = sum(r.never_started for r in reports)
-    seen = [f"{counted(lines, reports[0].form)}: {never} never started, {counted(steps, 'step')}"]
     for flaw in Flaw:
-        examples = [report.flaws[flaw] for report in reports if flaw in report.flaws]
-        if examples:
+        if examples := [report.flaws[flaw] for report in reports if flaw in report.flaws]:
             count = sum(each.count for each in examples)
-            seen.append(f"{count} unusable: {flaw}, the first: {examples[0].first[0]}")
-    return f"{why} ({'; '.join(seen)})"
+            why += f"; {count} unusable: {flaw}, the first: {examples[0].first[0]}"
+    return why
 
 
 def _named(reports: Sequence[ReadReport]) -> str:
