@@ -25,7 +25,7 @@ from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, DaemonMode
-from slurm_plugin.daemon.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from slurm_plugin.testbed import default_cache, fake_nodes, install
 from tests.slurm_plugin.clusters import up
 

@@ -23,10 +23,10 @@ from hetsched_core.store import Mode, Store
 from hetsched_core.types import NodeCondition, Round, Snapshot, Trigger
 from slurm_plugin.backend import HOLDS, JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon import DaemonSettings
-from slurm_plugin.daemon.listening import Listener
-from slurm_plugin.daemon.moves import Account, SpoolFolder
 from slurm_plugin.daemon.speeds import LiveSpeeds
-from slurm_plugin.daemon.spool import Spool
+from slurm_plugin.daemon.spool.listening import Listener
+from slurm_plugin.daemon.spool.moves import Account, SpoolFolder
+from slurm_plugin.daemon.spool.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
 
 ME = Account(os.getuid(), os.getgid())

@@ -26,7 +26,7 @@ from hetsched_core.types import JobView, Snapshot
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.readings import KEPT, STEP_S, Readings
-from slurm_plugin.daemon.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
 _TYPES = (("a100", 4), ("v100", 8), ("t4", 4))

@@ -15,8 +15,8 @@ from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.api.records import record_of
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.candidates import MOST
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
+from slurm_plugin.daemon.jobs.candidates import MOST
+from slurm_plugin.daemon.nodes.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.settings import DaemonMode
 
 SCHEMA = 1

@@ -12,7 +12,7 @@ from hetsched_core.measures.accounts import AccountNow, accounts_now
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, CycleView, word_of
-from slurm_plugin.daemon.gpu_use import gpu_uses
+from slurm_plugin.daemon.nodes.gpu_use import gpu_uses
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""

@@ -24,7 +24,7 @@ from hetsched_core.records.files import replacing
 from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import LiveState
 from slurm_plugin.api.client import ask
-from slurm_plugin.daemon.configuration import host_and_port
+from slurm_plugin.daemon.process.configuration import host_and_port
 
 _PATIENCE_S = 5.0
 """How long a browser may take to send its request, and to read the page."""

@@ -20,7 +20,7 @@ from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.readings import Readings
 from slurm_plugin.api.turns import Turns
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 
 _NONE: Mapping[str, JobView] = MappingProxyType({})
 _NOTHING: Mapping[str, str] = MappingProxyType({})

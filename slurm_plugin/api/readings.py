@@ -9,7 +9,7 @@ from itertools import groupby
 
 from hetsched_core.report.live_state import CLOSED, LEVELS, UNKNOWN, GpusOverTime, Past
 from hetsched_core.types import Cluster, Snapshot
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
+from slurm_plugin.daemon.nodes.gpu_use import GpuUse, gpu_uses
 
 STEP_S = 60.0
 """From one reading to the next."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.daemon.moves import user_name
+from slurm_plugin.daemon.spool.moves import user_name
 
 _LONGEST = 4096
 """Bytes of a request."""

@@ -15,9 +15,9 @@ from slurm_plugin.api.forecasts import Forecasts, Known
 from slurm_plugin.api.meters import Meters
 from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.publisher import Publisher
-from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport, Daemon
 from slurm_plugin.daemon.journal import Journal
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 
 _LAST_S = 20.0
 """How long a plan of a possible future is waited for at the end."""

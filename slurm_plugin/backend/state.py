@@ -196,8 +196,8 @@ class SlurmJob:
             `nodes`, none of which has several GPU types. Where the type of GPUs on such a node is
             not told, Slurm's name of it stands. While it is COMPLETING these are fewer than `gpus`
             once some of its nodes are done.
-        members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
-        copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
+        members: the other elements of a gang; see `slurm_plugin.daemon.jobs.gangs`.
+        copies: the elements of a job of copies; see `slurm_plugin.daemon.jobs.copies`.
     """
 
     id: str

@@ -22,7 +22,7 @@ def show(file: Path | None) -> None:
 
     What has its default is commented out.
     """
-    from slurm_plugin.daemon.configuration import read_configuration, to_toml
+    from slurm_plugin.daemon.process.configuration import read_configuration, to_toml
 
     click.echo(to_toml(None if file is None else read_configuration(file)), nl=False)
 
@@ -40,9 +40,9 @@ def check(file: Path) -> None:
     from hetsched_core.policy import make_policy
     from slurm_plugin.backend import BackendError, open_backend
     from slurm_plugin.daemon import check_fit
-    from slurm_plugin.daemon.configuration import read_configuration
+    from slurm_plugin.daemon.process.configuration import read_configuration
     from slurm_plugin.daemon.site import check_partitions
-    from slurm_plugin.daemon.spool import checked
+    from slurm_plugin.daemon.spool.spool import checked
 
     configuration = read_configuration(file)
     for name, usual in (("database", "/var/lib/hetsched"), ("socket", "/run/hetsched")):

@@ -10,7 +10,7 @@ import click
 
 from hetsched_core.errors import HetschedError
 from hetsched_core.values.settings import Setting
-from slurm_plugin.daemon.configuration import read_configuration, settings
+from slurm_plugin.daemon.process.configuration import read_configuration, settings
 
 
 def _overriding(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,7 +52,7 @@ def hetschedd(path: Path | None, parameters: tuple[str, ...], **given: str | Non
 
     Which Slurm: the one that SLURM_CONF names, or this machine's.
     """
-    from slurm_plugin.daemon.process import serve
+    from slurm_plugin.daemon.process.run import serve
 
     overrides = {name: text for name, text in given.items() if text is not None}
     own = dict(_pairs(parameters))

@@ -20,7 +20,7 @@ from hetsched_core.cli.group import GROUP, hetsched
 from hetsched_core.values.settings import Setting
 from slurm_plugin.cli.hetschedd import hetschedd
 from slurm_plugin.cli.roff import Manual
-from slurm_plugin.daemon.configuration import PARAMETERS, settings
+from slurm_plugin.daemon.process.configuration import PARAMETERS, settings
 
 PROJECT = Path(__file__).parents[2]
 

@@ -58,7 +58,7 @@ def page(
         raise click.UsageError("name either a file (--out FILE) or an address (--serve HOST:PORT)")
     require_report("the page")
     from slurm_plugin.api.page_maker import PageMaker, serve_page, write_page
-    from slurm_plugin.daemon.configuration import host_and_port
+    from slurm_plugin.daemon.process.configuration import host_and_port
 
     with usage_errors():
         zone = parse_zone(tz)

@@ -19,9 +19,9 @@ from slurm_plugin.backend import (
     Together,
 )
 from slurm_plugin.backend.gres import gpus_per_node
-from slurm_plugin.daemon.checkpoint import warning_for
-from slurm_plugin.daemon.copies import aims
-from slurm_plugin.daemon.gangs import (
+from slurm_plugin.daemon.jobs.checkpoint import warning_for
+from slurm_plugin.daemon.jobs.copies import aims
+from slurm_plugin.daemon.jobs.gangs import (
     complete,
     element_id,
     gang_end,
@@ -30,11 +30,11 @@ from slurm_plugin.daemon.gangs import (
     stopped_as,
     together,
 )
-from slurm_plugin.daemon.managed import ManagedJob
-from slurm_plugin.daemon.managed_nodes import ManagedNodes
-from slurm_plugin.daemon.runs import late_in_part
+from slurm_plugin.daemon.jobs.managed import ManagedJob
+from slurm_plugin.daemon.jobs.runs import late_in_part
+from slurm_plugin.daemon.jobs.terms import terms_for
+from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
-from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.daemon.world import LiveWorld
 
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from hetsched_core.throughput import match_gpu
 from hetsched_core.types import NodeView, ReasonCode
 from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
-from slurm_plugin.daemon.attempts import Attempts, Kind, kind_of
-from slurm_plugin.daemon.kept import Kept
-from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, of_job, partition_is_closed
-from slurm_plugin.daemon.tenants import Comers
+from slurm_plugin.daemon.jobs.attempts import Attempts, Kind, kind_of
+from slurm_plugin.daemon.jobs.request import Request
+from slurm_plugin.daemon.jobs.slurm_reasons import code_of, keeps_back, of_job, partition_is_closed
+from slurm_plugin.daemon.nodes.kept import Kept
+from slurm_plugin.daemon.nodes.tenants import Comers
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""

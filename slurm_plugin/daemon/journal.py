@@ -30,8 +30,8 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.managed import ManagedJob
-from slurm_plugin.daemon.service import Unseen, last_run_gpu_s
+from slurm_plugin.daemon.jobs.managed import ManagedJob
+from slurm_plugin.daemon.jobs.service import Unseen, last_run_gpu_s
 
 KEEP_JOBS = 20_000
 """How many jobs are kept, the latest ones; with each, twenty events and two ranges."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Plan, ProfilePlacement, Purpose
 from slurm_plugin.backend import JobState
-from slurm_plugin.daemon.managed import ManagedJob
+from slurm_plugin.daemon.jobs.managed import ManagedJob
 from slurm_plugin.daemon.world import LiveWorld
 
 SILENT_S = 60.0

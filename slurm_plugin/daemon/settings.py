@@ -14,7 +14,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
 from hetsched_core.values.settings import check_bounds, setting
 from slurm_plugin.backend.gres import node_names
-from slurm_plugin.daemon.moves import account_of
+from slurm_plugin.daemon.spool.moves import account_of
 
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 """The shapes that one Slurm job takes exactly: one node, or the same count on several."""

@@ -45,10 +45,10 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.daemon.candidates import candidates
-from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.closures import Closures
-from slurm_plugin.daemon.copies import (
+from slurm_plugin.daemon.cpu_jobs import CpuJob
+from slurm_plugin.daemon.jobs.candidates import candidates
+from slurm_plugin.daemon.jobs.checkpoint import may_move
+from slurm_plugin.daemon.jobs.copies import (
     ELEMENTS,
     Elements,
     blocked,
@@ -57,9 +57,8 @@ from slurm_plugin.daemon.copies import (
     left_of,
     startable,
 )
-from slurm_plugin.daemon.cpu_jobs import CpuJob
-from slurm_plugin.daemon.feasible import feasible_request, with_enough_nodes, with_whole_nodes
-from slurm_plugin.daemon.gangs import (
+from slurm_plugin.daemon.jobs.feasible import feasible_request, with_enough_nodes, with_whole_nodes
+from slurm_plugin.daemon.jobs.gangs import (
     element_id,
     is_finishing,
     job_of,
@@ -71,10 +70,8 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_name
-from slurm_plugin.daemon.kept import has_place
-from slurm_plugin.daemon.line import Line
-from slurm_plugin.daemon.managed import (
+from slurm_plugin.daemon.jobs.line import Line
+from slurm_plugin.daemon.jobs.managed import (
     QUOTA_S,
     ManagedJob,
     blocked_by,
@@ -82,20 +79,23 @@ from slurm_plugin.daemon.managed import (
     editable,
     to_begin_later,
 )
-from slurm_plugin.daemon.managed_nodes import ManagedNodes
-from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
-from slurm_plugin.daemon.quotas import Quotas
-from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.requests import Requests
-from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.service import Unseen
+from slurm_plugin.daemon.jobs.quotas import Quotas
+from slurm_plugin.daemon.jobs.request import Request
+from slurm_plugin.daemon.jobs.requests import Requests
+from slurm_plugin.daemon.jobs.runs import as_run, run_of
+from slurm_plugin.daemon.jobs.service import Unseen
+from slurm_plugin.daemon.jobs.slurm_reasons import of_job
+from slurm_plugin.daemon.jobs.standing import Standing
+from slurm_plugin.daemon.jobs.terms import limit_min
+from slurm_plugin.daemon.nodes.closures import Closures
+from slurm_plugin.daemon.nodes.hold import hold_name
+from slurm_plugin.daemon.nodes.kept import has_place
+from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
+from slurm_plugin.daemon.nodes.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site import site_warnings
-from slurm_plugin.daemon.slurm_reasons import of_job
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
-from slurm_plugin.daemon.standing import Standing
-from slurm_plugin.daemon.terms import limit_min
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"

@@ -10,7 +10,7 @@ import pytest
 
 import slurm_plugin
 from slurm_plugin.cli.manual import pages
-from slurm_plugin.daemon.configuration import read_configuration, settings
+from slurm_plugin.daemon.process.configuration import read_configuration, settings
 from slurm_plugin.daemon.settings import DaemonMode
 
 PROJECT = Path(__file__).parents[2]

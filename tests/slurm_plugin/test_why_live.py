@@ -17,7 +17,7 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonMode
-from slurm_plugin.daemon.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of
 from tests.slurm_plugin.jobs import deadline, end_all

@@ -26,7 +26,7 @@ from hetsched_core.types import (
 from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.backend import ApplyResult, Enter, Leave, Requeue
 from slurm_plugin.daemon import CycleReport
-from slurm_plugin.daemon.listening import Heard
+from slurm_plugin.daemon.spool.listening import Heard
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
 SNAPSHOT = snapshot_of(

@@ -24,9 +24,9 @@ from slurm_plugin.api.page_maker import PageMaker, serve_page
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
-from slurm_plugin.daemon.configuration import DaemonConfiguration
-from slurm_plugin.daemon.managed import to_begin_later
-from slurm_plugin.daemon.request import NO_MARK, own_of, request_of
+from slurm_plugin.daemon.jobs.managed import to_begin_later
+from slurm_plugin.daemon.jobs.request import NO_MARK, own_of, request_of
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 from tests.slurm_plugin.api.test_meters import free_address

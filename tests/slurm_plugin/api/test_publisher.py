@@ -13,7 +13,7 @@ from hetsched_core.policies.fifo import Fifo
 from slurm_plugin.api import publisher as publishing
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
-from slurm_plugin.daemon.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
 
 ADMIN = Peer("root", admin=True)

@@ -13,7 +13,7 @@ from hetsched_core.cli.group import hetsched
 from slurm_plugin.cli.hetschedd import hetschedd
 from slurm_plugin.cli.manual import _MINIMAL, FOLDER, commands, pages
 from slurm_plugin.cli.roff import Manual
-from slurm_plugin.daemon.configuration import read_configuration, settings
+from slurm_plugin.daemon.process.configuration import read_configuration, settings
 
 PAGES = pages()
 

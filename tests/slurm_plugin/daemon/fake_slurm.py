@@ -33,7 +33,7 @@ from slurm_plugin.backend import (
     Terms,
 )
 from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
-from slurm_plugin.daemon.request import Request, own_of, read_mark, request_of
+from slurm_plugin.daemon.jobs.request import Request, own_of, read_mark, request_of
 from tests.slurm_plugin.backend.fake import LASTING, PENDING, FakeBackend
 
 HOLD = HOLDS[0]

@@ -24,8 +24,8 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import Hold
-from slurm_plugin.daemon.configuration import LogForm
-from slurm_plugin.daemon.log import open_log, tell
+from slurm_plugin.daemon.process.configuration import LogForm
+from slurm_plugin.daemon.process.log import open_log, tell
 from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
     Evict,

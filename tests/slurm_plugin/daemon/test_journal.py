@@ -18,8 +18,8 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
 from slurm_plugin.daemon import Daemon
-from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport
+from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
 from tests.slurm_plugin.daemon.fake_slurm import placed as placed_on

@@ -19,9 +19,9 @@ from slurm_plugin.backend import (
     SlurmJob,
     Terms,
 )
-from slurm_plugin.daemon.line import Line
+from slurm_plugin.daemon.jobs.line import Line
+from slurm_plugin.daemon.nodes.where import Where
 from slurm_plugin.daemon.settings import JobSelection
-from slurm_plugin.daemon.where import Where
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
     RIGID,

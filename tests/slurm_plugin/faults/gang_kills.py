@@ -14,7 +14,7 @@ import time
 
 from slurm_plugin.testbed import default_cache, fake_nodes, install
 from tests.slurm_plugin.clusters import up
-from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
 from tests.slurm_plugin.jobs import await_hold
 

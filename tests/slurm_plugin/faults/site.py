@@ -32,7 +32,7 @@ from slurm_plugin.testbed import (
     fake_nodes,
 )
 from tests.slurm_plugin.accounts import UNTOLD, Accounted, most_at_once, recorded
-from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 ROOT = Path(__file__).resolve().parents[3]

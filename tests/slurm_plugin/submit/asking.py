@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.daemon.request import Mark, is_mark, read_mark
+from slurm_plugin.daemon.jobs.request import Mark, is_mark, read_mark
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRateScaling, RequirementSet
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.daemon.request import NO_MARK, read_mark
+from slurm_plugin.daemon.jobs.request import NO_MARK, read_mark
 from slurm_plugin.submit.options import Options
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.types import RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon.request import Mark
+from slurm_plugin.daemon.jobs.request import Mark
 from slurm_plugin.submit import MODULE
 from slurm_plugin.testbed import Installation, Testbed, TestbedError
 from slurm_plugin.testbed.spank import build_spank, why_no_spank

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRateScaling, RequirementSet
-from slurm_plugin.daemon.request import read_mark
+from slurm_plugin.daemon.jobs.request import read_mark
 from slurm_plugin.submit.options import (
     MOST_SAMPLES,
     NAMES,

@@ -45,7 +45,7 @@ def interpreter(cluster: Testbed) -> tuple[Path, dict[str, str]]:
     for python in (Path(sys.executable), Path("/usr/bin") / version):
         try:
             done = subprocess.run(
-                [python, "-c", "import slurm_plugin.daemon.process"],
+                [python, "-c", "import slurm_plugin.daemon.process.run"],
                 user=account.pw_uid,
                 group=account.pw_gid,
                 extra_groups=[],

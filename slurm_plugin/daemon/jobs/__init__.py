@@ -1,0 +1,1 @@
+"""Jobs as Slurm shows them, and as policies see them."""

@@ -1,0 +1,138 @@
+"""Jobs that Slurm does not start where they are placed: one of their kind at a time is tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from slurm_plugin.backend import SlurmJob
+from slurm_plugin.daemon.jobs.managed import LONGEST_S, again_after_s
+from slurm_plugin.daemon.jobs.request import Request
+
+IN_VAIN = 3
+"""After so many of a kind that Slurm did not start one at a time is tried."""
+
+_FORGOTTEN_S = 1800.0
+"""After so long without another one a kind is like all others again."""
+
+
+class Kind(NamedTuple):
+    """Whose job it is, and what it asks for: Slurm does the same with all of a kind.
+
+    What a user asks for in vain, such as a disk that no node has, may be in jobs of many kinds.
+    """
+
+    user: str
+    asks: tuple[object, ...] = ()
+
+
+def kind_of(job: SlurmJob, request: Request) -> Kind:
+    """Return the kind of a job, the same whether it waits, is placed or runs."""
+    under = job.account, job.qos, frozenset(job.partitions), job.constraint
+    return Kind(job.user, (*under, request.own, request.counts))
+
+
+class _Failed(NamedTuple):
+    """How many of a kind have failed, from when until when, and on which nodes when last."""
+
+    times: int
+    first_s: float
+    last_s: float
+    nodes: Mapping[str, float]
+
+
+class Attempts:
+    """How many of a kind Slurm has not started since it last started one on one of those nodes.
+
+    Where it starts one on other nodes, it is for the nodes: the kind is kept off them.
+
+    So many kinds of one user stand for all kinds of that user, but for those of which Slurm has
+    started one there. Of kinds that have not failed one is tried each minute: the user
+    may have mended what was wrong.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._in_vain: dict[Kind, _Failed] = {}
+        self._tried: dict[Kind, tuple[str, float]] = {}
+        self._good: set[Kind] = set()
+        self._elsewhere: set[Kind] = set()
+        # Which kinds of a user have failed.
+        self._of_user: dict[str, set[Kind]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any job waits for others like it."""
+        return any(failed.times >= IN_VAIN for failed in self._in_vain.values())
+
+    def failed(self, kind: Kind, nodes: Iterable[str], now: float) -> None:
+        """Note that Slurm has not started one on the nodes where it was placed."""
+        self._good.discard(kind)
+        self._of_user.setdefault(kind.user, set()).add(kind)
+        for each in (kind, Kind(kind.user)):
+            times, first_s, _, before = self._in_vain.get(each, _NEVER)
+            on = {**before, **dict.fromkeys(nodes, now)}
+            self._in_vain[each] = _Failed(times + 1, min(first_s, now), now, on)
+
+    def started(self, kind: Kind, nodes: Iterable[str], at_s: float) -> None:
+        """Note that Slurm has started one on these nodes, and when."""
+        if not self._in_vain:
+            return
+        there, user = frozenset(nodes), Kind(kind.user)
+        failed = self._in_vain.get(kind, _NEVER)
+        if there & failed.nodes.keys():
+            self._drop(kind)
+        elif kind in self._in_vain and at_s > failed.first_s:
+            self._elsewhere.add(kind)
+        if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes.keys():
+            self._drop(user)
+            self._good.add(kind)
+
+    def may_try(self, kind: Kind, job: str, now: float) -> bool:
+        """Whether a job is to be placed now, or waits for another one of its kind."""
+        if kind in self._elsewhere:
+            return True
+        if not self._waits(kind):
+            if kind in self._good or not self._waits(Kind(kind.user)):
+                return True
+            kind = Kind(kind.user, () if kind in self._in_vain else _NEW)
+        tried, since_s = self._tried.get(kind, ("", -math.inf))
+        times = self._in_vain.get(kind, _NEVER).times
+        if not since_s <= now < since_s + again_after_s(max(0, times - IN_VAIN)):
+            tried = job
+            self._tried[kind] = job, now
+        return tried == job
+
+    def bad_nodes(self, kind: Kind, now: float) -> frozenset[str]:
+        """Return the nodes on which Slurm lately did not start a kind that it starts on others."""
+        if kind not in self._elsewhere:
+            return frozenset()
+        failed = self._in_vain.get(kind, _NEVER).nodes
+        return frozenset(name for name, s in failed.items() if s <= now < s + LONGEST_S)
+
+    def forget(self, now: float) -> None:
+        """Forget kinds of which no other one was tried for long: their jobs may be gone."""
+        for kind, failed in tuple(self._in_vain.items()):
+            if not now - _FORGOTTEN_S <= failed.last_s <= now:
+                self._drop(kind)
+        if not self._in_vain:
+            self._good.clear()
+
+    def _waits(self, kind: Kind) -> bool:
+        if not kind.asks:
+            return len(self._of_user.get(kind.user, ())) >= IN_VAIN
+        return self._in_vain.get(kind, _NEVER).times >= IN_VAIN
+
+    def _drop(self, kind: Kind) -> None:
+        self._in_vain.pop(kind, None)
+        self._elsewhere.discard(kind)
+        self._tried.pop(kind, None)
+        if not kind.asks:
+            self._of_user.pop(kind.user, None)
+            self._tried.pop(Kind(kind.user, _NEW), None)
+
+
+_NEVER = _Failed(0, math.inf, -math.inf, {})
+
+_NEW = ("new",)
+"""What stands for all kinds of a user that have not failed."""

@@ -1,0 +1,429 @@
+"""A job of ours between two reads, and what Slurm's record of a job says to a scheduler."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from operator import attrgetter
+
+from hetsched_core.store import JobProgress
+from hetsched_core.types import (
+    OPEN,
+    Closed,
+    Cluster,
+    Configuration,
+    Job,
+    JobView,
+    Placement,
+    Reason,
+    ReasonCode,
+    Run,
+)
+from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.jobs.gangs import is_finishing, spares
+from slurm_plugin.daemon.jobs.request import Request
+from slurm_plugin.daemon.jobs.service import Service
+from slurm_plugin.daemon.jobs.slurm_reasons import code_of, keeps_back, of_job, word_of
+
+QUOTA_S = 60.0
+"""How long a job is not placed again that Slurm did not start for a limit, or did not place."""
+
+LONGEST_S = 600.0
+"""The longest time after which a job is tried again that Slurm has not started."""
+
+
+def again_after_s(times: int) -> float:
+    """Return how long it waits that has waited so often in vain before: longer each time.
+
+    Other jobs may be stopped for it each time that it is placed.
+    """
+    return min(LONGEST_S, QUOTA_S * 2.0 ** min(times, 10))
+
+
+BELIEVED_S = 600.0
+"""How long Slurm's word of a limit keeps a job back that is not placed."""
+
+LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
+"""Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
+
+LINGERS_S = 60.0
+"""How much longer than expected a run may take to end before no job waits for its GPUs."""
+
+
+@dataclass(slots=True)
+class ManagedJob:
+    """A job of ours between two reads.
+
+    `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
+    placed and free to start, `placement` what it was placed for last, `progress` what its spool
+    files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
+    time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
+    the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
+    limit, or why it was not started or placed, that Slurm named last, and when the job is tried
+    again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
+    tried there again; `in_vain` are those that have just been added, `failures` how often Slurm has
+    not started it since it last did. `limited_s` is since when Slurm has named a limit of it while
+    it was not placed. `partial_s` is when a part of its run was
+    first seen without the rest, `ending_s` when it was first seen to end. `stopped` is the number
+    of the run that Slurm was last told to stop. Of a job of copies `copies` are its elements that
+    have not ended, by id, which have the runs, and `surplus` those beyond what the policy may give
+    a job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
+    what was told, and what all copies that ran since will have done.
+    """
+
+    request: Request
+    slurm: SlurmJob
+    whole: Job
+    job: Job
+    observed_s: float
+    closed: Closed = OPEN
+    run: Run | None = None
+    share: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    warned_s: float | None = None
+    wait_s: float = 0.0
+    attained: dict[str, float] = field(default_factory=dict)
+    first_start_s: float | None = None
+    refused: Reason | None = None
+    quota: tuple[Reason, float] | None = None
+    shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
+    in_vain: tuple[str, ...] = ()
+    failures: int = 0
+    limited_s: float | None = None
+    blocked: Reason | None = None
+    placed_s: float | None = None
+    partial_s: float | None = None
+    ending_s: float | None = None
+    placement: Placement | None = None
+    progress: JobProgress | None = None
+    carried: float = 0.0
+    stopped: int | None = None
+    copies: dict[str, ManagedJob] = field(default_factory=dict)
+    surplus: dict[str, ManagedJob] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What names the job for good."""
+        return self.request.key
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """What it holds: one run, or those of its copies."""
+        if not self.copies:
+            return () if self.run is None else (self.run,)
+        return tuple(unit.run for unit in self.copies.values() if unit.run is not None)
+
+    @property
+    def leading(self) -> ManagedJob:
+        """What tells in its spool files how far the job is: of copies element 0, if it is there."""
+        return self.copies.get(f"{self.slurm.id}_0", self)
+
+    @property
+    def samples(self) -> float:
+        """Samples done up to `observed_s`: what was told, carried on at the speed of the run."""
+        told = self.progress
+        if told is None:
+            return 0.0
+        if self.request.mark.copies:
+            return self.carried
+        speeds = (
+            run.speed
+            for run in self.runs
+            if run.draining_until_s is None and run.number == told.run
+        )
+        return told.samples + sum(speeds) * max(0.0, self.observed_s - told.at_s)
+
+    def hear(self, told: JobProgress) -> None:
+        """Take in how far the job was a moment ago."""
+        self.progress = told
+        self.carried = self._carried_on(told.samples, told.at_s, self.observed_s)
+
+    def _carried_on(self, samples: float, since_s: float, until_s: float) -> float:
+        """Return the samples of a job of copies at a later time, at the speeds of what runs."""
+        for unit in self.copies.values():
+            run = unit.run
+            if run is None or unit.slurm.state is not JobState.RUNNING:
+                continue
+            samples += run.speed * max(0.0, until_s - max(since_s, run.progress_from_s))
+        total = self.request.mark.options.total_samples
+        return samples if total is None else min(samples, total)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it waits, and neither time nor what happens to others changes what is known."""
+        seen = self.slurm
+        kept_back = self.blocked or self.refused or self.quota or self.shunned or self.closed.nodes
+        waits = seen.state is JobState.PENDING and self.run is None and self.limited_s is None
+        return waits and not (kept_back or seen.entered or seen.array)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it was placed, and Slurm has not started it in time."""
+        return self.run is None and self.placed_s is not None
+
+    def lingers(self, now: float, grace_s: float) -> bool:
+        """Whether it has been ending for longer than it may: it may do so for ever.
+
+        One that comes back has longer, since it may not start elsewhere before.
+        """
+        most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
+        return self.ending_s is not None and now > self.ending_s + most_s
+
+    def not_started_on(
+        self, nodes: Collection[str], why: Reason, now: float, *, there: bool
+    ) -> None:
+        """Note that Slurm has not started it where it was placed.
+
+        It is tried elsewhere at once if that was for the nodes (`there`), and not for the second
+        time; else nowhere for a while.
+        """
+        before = self.shunned_at(now)
+        if before.issuperset(nodes):
+            return
+        self.failures += 1
+        again_s = now + again_after_s(max(0, self.failures - 2))
+        self.in_vain = tuple(nodes)
+        if before or not there:
+            self.quota = why, again_s
+        if there:
+            self.shunned |= dict.fromkeys(nodes, (why, again_s))
+
+    def shun(self, nodes: Collection[str], why: Reason, now: float) -> bool:
+        """Try it on these nodes no more for a while; return whether any of them is new."""
+        new = set(nodes) - self.shunned_at(now)
+        if new:
+            self.shunned |= dict.fromkeys(new, (why, now + LONGEST_S))
+            self.closed = replace(self.closed, until_s=now)
+        return bool(new)
+
+    def limited(self, seen: SlurmJob, now: float) -> Reason | None:
+        """Return the limit, or closed partition, that Slurm names of it while it is not placed.
+
+        That is believed for a while: behind many others Slurm looks at a job again only now and
+        then. Of a set of counts Slurm knows the submitted one alone.
+        """
+        alone = seen.gpus <= self.request.counts.smallest
+        # What it asks for is changed of one that is not rigid.
+        stays = keeps_back(seen.reason) or (self.request.rigid and of_job(seen.reason))
+        if seen.entered or not alone or not stays:
+            self.limited_s = None
+            return None
+        if self.limited_s is None:
+            self.limited_s = now
+        if not now < self.limited_s + BELIEVED_S <= now + BELIEVED_S:
+            return None
+        return Reason(code_of(seen.reason) or ReasonCode.QUOTA, detail=seen.reason)
+
+    def limit_may_be_gone(self, ended: SlurmJob, now: float) -> None:
+        """Believe Slurm's last word of a limit no more where a job that counted there ends.
+
+        Of a limit on other things than jobs, one is to free what this one asks for: no other job
+        is to make room for it in vain.
+        """
+        seen = self.slurm
+        if self.quota is not None and _frees(ended, seen, word_of(self.quota[0].detail)):
+            self.quota = None
+        word = word_of(seen.reason)
+        if self.limited_s is not None and "Job" in word and _frees(ended, seen, word):
+            self.limited_s = now - BELIEVED_S
+            self.quota = None
+
+    def shunned_at(self, now: float) -> frozenset[str]:
+        """Return the nodes on which it is not tried now."""
+        # The clock may have been set back.
+        self.shunned = {
+            name: each for name, each in self.shunned.items() if now < each[1] <= now + LONGEST_S
+        }
+        return frozenset(self.shunned)
+
+    def settle(self, now: float, cluster: Cluster, end_s: float | None = None) -> None:
+        """Bring what grows with time up to `now`; service does not while the job is suspended.
+
+        Nor does it after the end of its run: at `end_s`, or else from when it was seen to end.
+        """
+        seconds, until_s = max(0.0, now - self.observed_s), min(now, end_s or now)
+        if not any(run.begun for run in self.runs):
+            self.wait_s += seconds
+        for run in self._served_runs():
+            served_s = max(0.0, until_s - max(self.observed_s, run.since_s))
+            for name, gpus in run.configuration:
+                gpu_type = cluster[name].gpu_type
+                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * served_s
+        if self.progress is not None:
+            self.carried = self._carried_on(self.carried, self.observed_s, now)
+        self.observed_s = now
+
+    def go_on(self, had: Service | None, now: float, cluster: Cluster) -> None:
+        """Count what it has had before this daemon saw it: as an earlier one noted, or in this run.
+
+        Args:
+            had: what was noted; None for nothing.
+            now: seconds UTC.
+            cluster: the nodes.
+        """
+        begun_s = min((run.since_s for run in self.runs if run.begun), default=None)
+        if had is not None:
+            had = had.as_seen(self.slurm, now)
+            self.attained, self.first_start_s = dict(had.gpu_s), had.first_start_s
+        if begun_s is not None:
+            self.wait_s = max(0.0, self.wait_s - max(0.0, now - begun_s))
+            self.observed_s = min(now, begun_s if had is None else had.at_s)
+            self.settle(now, cluster, self.slurm.end_s)
+
+    def service(self, cluster: Cluster) -> Service | None:
+        """Return what it has had up to `observed_s`; None if it has not run."""
+        if self.first_start_s is None:
+            return None
+        used = Counter[str]()
+        for run in self._served_runs():
+            for name, gpus in run.configuration:
+                used[cluster[name].gpu_type] += gpus
+        attained, now_used = tuple(self.attained.items()), tuple(sorted(used.items()))
+        return Service(self.observed_s, attained, now_used, self.first_start_s)
+
+    def _served_runs(self) -> Iterator[Run]:
+        """Yield the runs in which it attains service now."""
+        if self.slurm.state is not JobState.SUSPENDED:
+            yield from (run for run in self.runs if run.begun and run.draining_until_s is None)
+
+    def seen(self, restart_cost_s: float) -> JobView:
+        """Return the job as policies see it."""
+        return JobView(
+            job=self.job,
+            observed_s=self.observed_s,
+            runs=self.runs,
+            samples_done=self.samples,
+            wait_s=self.wait_s,
+            attained_gpu_s=tuple(self.attained.items()),
+            first_start_s=self.first_start_s,
+            restarts=self.slurm.restarts,
+            restart_cost_s=restart_cost_s,
+            blocked=self.blocked,
+        )
+
+
+def editable(seen: SlurmJob) -> tuple[object, ...]:
+    """Return what may change, beside what a job holds, of what its view is made from."""
+    return (
+        *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
+        *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
+        *(seen.disk_mb, seen.gres, seen.licenses, seen.exclusive),
+        *(spares(seen), is_finishing(seen)),
+        seen.state is JobState.SUSPENDED,
+    )
+
+
+def share_of(
+    seen: SlurmJob, configuration: Configuration, cluster: Cluster
+) -> dict[str, tuple[float, float]]:
+    """Return the CPUs and MiB that a running job holds on each node of its configuration."""
+    shares = {
+        name: (element.cpus / len(element.nodes), element.memory_mb / len(element.nodes))
+        for element in (seen, *seen.members)
+        for name in element.nodes
+    }
+    # Of a host it has one share, whichever of the GPU types there it has.
+    return {name: shares.pop(cluster[name].host, (0.0, 0.0)) for name, _ in configuration}
+
+
+def configuration_of(pieces: Iterable[tuple[str, int]], cluster: Cluster) -> Configuration | None:
+    """Return so many GPUs on these nodes; None for none, or nodes that are not ours."""
+    found = dict(pieces)
+    if not found or not all(found.values()) or any(name not in cluster for name in found):
+        return None
+    return Configuration.of(found)
+
+
+def described(seen: SlurmJob, request: Request) -> Job:
+    """Return the job as it was submitted."""
+    options = request.mark.options
+    return Job(
+        id=seen.id,
+        submit_s=_submitted_s(seen, request),
+        requirements=request.counts,
+        profile=options.profile,
+        total_samples=options.total_samples,
+        time_limit_s=seen.time_limit_s,
+        gpu_types=request.gpu_types,
+        name=seen.name,
+        user=seen.user,
+        account=seen.account,
+        partition=seen.partition,
+        asked_count=request.default_count,
+        learning_rate=request.learning_rate,
+    )
+
+
+def moment(at_s: float) -> str:
+    """Return a time, seconds UTC, as it is told to users."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_begin_later(seen: SlurmJob, request: Request) -> JobView:
+    """Return a job that its user lets start later; until then no policy is told of it."""
+    begin_s = seen.begin_s or 0.0
+    reason = Reason(ReasonCode.BEGIN, detail=f"from {moment(begin_s)} on")
+    # It has waited for nothing before.
+    return JobView(described(seen, request), observed_s=begin_s, blocked=reason)
+
+
+def _submitted_s(seen: SlurmJob, request: Request) -> float:
+    """Return when a job was submitted, moved within its second into the order of the ids.
+
+    Whole seconds are told, and Slurm numbers jobs as they come. No job is moved into the future.
+    """
+    number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
+    return (request.mark.submitted_s or seen.submit_s) - 1.0 + number % 1_000_000 / 1e6
+
+
+def blocked_by(seen: SlurmJob) -> Reason | None:
+    """Return why a waiting job may not start wherever it is placed, as far as Slurm says."""
+    if seen.state is not JobState.PENDING:
+        return None
+    code = code_of(seen.reason)
+    # An element of a gang that is held keeps the others from starting without it.
+    if code is ReasonCode.HELD or seen.held or any(member.held for member in seen.members):
+        told = code is ReasonCode.HELD or seen.held_by_slurm
+        return Reason(ReasonCode.HELD, detail=seen.reason if told else "")
+    # Of limits it has nothing to say before it has been placed: Slurm has not tried to start it.
+    if code in LIMITS and not seen.entered:
+        return None
+    if code not in (None, ReasonCode.NOT_STARTED):
+        return Reason(code, detail=seen.reason)
+    # Slurm's word of it goes with each change of the job, until its scheduler comes to it again.
+    if seen.dependency and not seen.members:
+        return Reason(ReasonCode.DEPENDENCY, detail="Dependency")
+    # What starts with a gang's leader may come under a limit that the leader does not.
+    placed = (member.reason for member in seen.members if member.entered)
+    return next((Reason(c, detail=said) for said in placed if (c := code_of(said)) in LIMITS), None)
+
+
+_COUNTED: Mapping[str, Callable[[SlurmJob], float]] = {
+    "Job": lambda _: 1,
+    "GRES": attrgetter("gpus"),
+    "Cpu": attrgetter("cpus"),
+    "Mem": attrgetter("memory_mb"),
+    "Node": lambda job: len(job.nodes) or job.least_nodes,
+}
+"""A part of Slurm's word for a limit -> what counts there of a job."""
+
+_OF_ONE = ("Min", "PerJob", "PerNode", "PerLimit", "ArrayTask")
+"""Parts of words for limits on what one job has, or on what is used up."""
+
+
+def _frees(ended: SlurmJob, waits: SlurmJob, word: str) -> bool:
+    """Whether the end of a job may take away the limit that Slurm names of one that waits."""
+    if code_of(word) is not ReasonCode.QUOTA or any(part in word for part in _OF_ONE):
+        return False
+    of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
+    counted = next((each for part, each in _COUNTED.items() if part in word), None)
+    return counted is not None and of(ended) == of(waits) and counted(ended) >= counted(waits)
+
+
+def not_started(seen: SlurmJob) -> Reason | None:
+    """Return why Slurm does not start a job where it was placed; None where it still may."""
+    if code_of(seen.reason) is None:
+        return None
+    return Reason(ReasonCode.NOT_STARTED, detail=seen.reason)

@@ -1,0 +1,101 @@
+"""What Slurm has said, or done, of some jobs that holds for others like them.
+
+What comes under a limit that it has named waits, too, until a job ends.
+"""
+
+from __future__ import annotations
+
+from hetsched_core.types import Reason, ReasonCode
+from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.jobs.attempts import Attempts, kind_of
+from slurm_plugin.daemon.jobs.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
+from slurm_plugin.daemon.jobs.slurm_reasons import limits_together, partition_is_closed
+
+_Peers = tuple[str, str, str, frozenset[str] | None]
+"""Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
+
+
+_LIKE_IT = Reason(
+    ReasonCode.NOT_STARTED,
+    detail="others like it, or several kinds of its user's jobs, have not started where they were "
+    "placed; one at a time is tried",
+)
+
+
+_NOT_THERE = Reason(
+    ReasonCode.NOT_STARTED, detail="others like it have not started on some of its nodes"
+)
+
+
+class Quotas:
+    """The limits of which Slurm has said that jobs have met them.
+
+    Slurm names one once a job is placed. To place the job again in each cycle would not help, nor
+    to place others of which the same limit holds.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._met: dict[_Peers, tuple[Reason, int, float]] = {}
+        self._attempts = Attempts()
+
+    def __bool__(self) -> bool:
+        """Whether any job waits for others like it."""
+        return bool(self._met) or bool(self._attempts)
+
+    def lift(self, ended: SlurmJob) -> None:
+        """Forget those in which a job had its part: others may come under them now."""
+        had = {ended.user, ended.account, ended.qos}
+        self._met = {peers: met for peers, met in self._met.items() if had.isdisjoint(peers[:3])}
+
+    def of(
+        self, known: ManagedJob, seen: SlurmJob, named: Reason | None, now: float
+    ) -> Reason | None:
+        """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
+
+        Args:
+            known: the job, whose own `quota` is brought up to date.
+            seen: as Slurm shows it.
+            named: what Slurm says of it.
+            now: seconds UTC.
+        """
+        if known.in_vain:
+            self._attempts.failed(kind_of(seen, known.request), known.in_vain, now)
+            known.in_vain = ()
+        elif self._attempts and seen.state is JobState.RUNNING:
+            began_s = now if seen.start_s is None else seen.start_s
+            self._attempts.started(kind_of(seen, known.request), known.share, began_s)
+        peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
+        if named is not None and named.code in LIMITS:
+            known.quota = named, now + QUOTA_S
+            if limits_together(named.detail):
+                gpus = 0 if "Job" in named.detail else seen.gpus
+                self._met[peers] = named, gpus, now + QUOTA_S
+        elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
+            known.quota and not now < known.quota[1] <= now + LONGEST_S
+        ):
+            known.quota = None
+        if seen.state is not JobState.PENDING:
+            return None
+        if (believed := known.limited(seen, now)) is not None:
+            return believed
+        looked_at = not seen.entered and seen.reason.startswith("ReqNodeNotAvail")
+        if looked_at and known.quota is not None and partition_is_closed(known.quota[0].detail):
+            # Its partition is open again.
+            known.quota = None
+        if known.quota is not None:
+            return known.quota[0]
+        reason, gpus, until_s = self._met.get(peers, (None, 0, 0.0))
+        limited = now < until_s <= now + QUOTA_S and min(known.request.counts) >= gpus
+        # What is placed already Slurm may just start.
+        if seen.entered:
+            return None
+        if limited or not self._attempts:
+            return reason if limited else None
+        self._attempts.forget(now)
+        kind = kind_of(seen, known.request)
+        if not self._attempts.may_try(kind, seen.id, now):
+            return _LIKE_IT
+        bad = self._attempts.bad_nodes(kind, now)
+        # Until it is seen what is closed to it now it is not to be placed.
+        return _NOT_THERE if known.shun(bad, _NOT_THERE, now) else None

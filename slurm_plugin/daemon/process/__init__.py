@@ -1,0 +1,1 @@
+"""The daemon as a process: configuration, database, log, lock, signals."""

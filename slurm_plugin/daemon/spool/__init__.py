@@ -1,0 +1,1 @@
+"""The spool directory: what running jobs tell, and what they are told."""
