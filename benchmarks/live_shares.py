@@ -64,7 +64,7 @@ def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
     site = replace(usual, settings=(*usual.settings, *SETTINGS))
     with (
         up(install(default_cache()), site) as cluster,
-        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name,
+        tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp", ignore_cleanup_errors=True) as name,
     ):
         for account, shares in ACCOUNTS.items():
             for words in (
