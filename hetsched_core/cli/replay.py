@@ -16,8 +16,9 @@ from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.policy import Policy
-    from hetsched_core.replay.replay import PolicyReplay
+    from hetsched_core.replay.replay import Outcomes, PolicyReplay
     from hetsched_core.report.result import Result
+    from hetsched_core.simulate import SimulationSettings
     from hetsched_core.traces.load import ReplayInputs
     from hetsched_core.types import Job
 
@@ -211,6 +212,7 @@ def replay(
                     (r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never"
                 )
                 outcomes.add(one)
+            _run_in_other_order(loaded, outcomes, run, settings)
             for seed in range(settings.seed + 1, settings.seed + seeds):
                 again = load(seed, lambda _: None)
                 others = run(again, outcomes.done, replace(settings, seed=seed), ended=ended)
@@ -254,6 +256,23 @@ def replay(
         raise KeyboardInterrupt
     if len(done) < len(wanted):
         click.get_current_context().exit(1)
+
+
+def _run_in_other_order(
+    loaded: ReplayInputs,
+    outcomes: Outcomes,
+    run: Callable[..., Iterator[PolicyReplay]],
+    settings: SimulationSettings,
+) -> None:
+    """Run the site's own policy once more where the order of the GPU types may matter to it."""
+    from hetsched_core.replay.replay import in_other_order
+    from hetsched_core.report.result import SITE_POLICY
+
+    policy = outcomes.done.get(SITE_POLICY)
+    again = in_other_order(loaded) if policy is not None and len(outcomes.policies) > 1 else None
+    if again is not None:
+        for one in run(again, {SITE_POLICY: policy}, settings):
+            outcomes.reordered = one.measures
 
 
 def _require_alone(name: str) -> None:
@@ -416,11 +435,16 @@ def _tell_result(result: Result, accounts: bool) -> None:
     from rich.console import Console
 
     from hetsched_core.report.table import account_table, closeness_table, comparison, show
+    from hetsched_core.report.verdict import verdict
 
     show(comparison(result.policies, result.logged), Console())
     if result.closeness:
         click.echo()
         show(closeness_table(result.closeness), Console())
+    if sentences := verdict(result):
+        click.echo()
+    for sentence in sentences:
+        click.echo(f"verdict: {sentence}")
     unlike = any(one.shares != 1 for rows in result.accounts.values() for one in rows)
     table = account_table(result.accounts, result.policies) if accounts or unlike else None
     if table is not None:

@@ -21,7 +21,7 @@ from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, s
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out
 from hetsched_core.traces.load import ReplayInputs
-from hetsched_core.types import ExecutionModel
+from hetsched_core.types import ExecutionModel, Speeds
 
 
 class EstimateSource(StrEnum):
@@ -75,6 +75,24 @@ def assuming(loaded: ReplayInputs, sentence: str) -> ReplayInputs:
     """Return the workload with one more assumption."""
     assumptions = (*loaded.workload.assumptions, sentence)
     return replace(loaded, workload=replace(loaded.workload, assumptions=assumptions))
+
+
+def in_other_order(loaded: ReplayInputs) -> ReplayInputs | None:
+    """Return a log's jobs on the cluster with its GPU types the other way round.
+
+    Jobs that ask for no type get the first that is free. None where there are none of these, or no
+    log to hold a policy against.
+    """
+    types = loaded.cluster.gpu_types
+    jobs = loaded.workload.submissions
+    free = any(one.job.gpu_types is None or len(one.job.gpu_types) > 1 for one in jobs)
+    if len(types) < 2 or not free or not all(one.logged for one in jobs):
+        return None
+    place = {gpu_type: -at for at, gpu_type in enumerate(types)}
+    nodes = sorted(loaded.cluster, key=lambda node: place[node.gpu_type])
+    cluster = replace(loaded.cluster, nodes=tuple(nodes))
+    tables = {profile: loaded.speeds.table(profile) for profile in loaded.speeds.profiles}
+    return replace(loaded, cluster=cluster, speeds=Speeds(cluster, tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +239,7 @@ class Outcomes:
         closeness: how close each comes to that.
         accounts: what accounts and users had and were due.
         left_out: why nothing comes of a policy.
+        reordered: as in the result.
     """
 
     policies: Mapping[str, Policy]
@@ -230,6 +249,7 @@ class Outcomes:
     closeness: dict[str, Closeness] = field(default_factory=dict)
     accounts: dict[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    reordered: Measures | None = None
 
     @property
     def done(self) -> dict[str, Policy]:
@@ -285,4 +305,5 @@ class Outcomes:
             self.logged,
             self.closeness,
             self.accounts,
+            self.reordered,
         )

@@ -12,6 +12,7 @@ from hetsched_core.measures.metrics import Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.gains import LEAST_S, Gains
 from hetsched_core.report.history import History, LoggedHistory
+from hetsched_core.report.result import SITE_POLICY
 from hetsched_core.report.units import UNCHANGED, change, duration, durations
 from hetsched_core.traces.jobs import Assumption
 from hetsched_core.traces.sacct import EXPORT
@@ -238,9 +239,6 @@ def _drawn(first: History, seeds: int) -> str:
         + ("" if seeds > 1 else " `--seeds 5` shows how far the draw moves the result.")
     )
 
-
-SITE_POLICY = "slurm"
-"""The policy that stands for a site's own scheduler."""
 
 _BUSY_SHARE = 0.85
 """If the log's jobs hold less than this of the GPUs while others wait, it was no lack of GPUs."""

@@ -37,6 +37,7 @@ from hetsched_core.report.rows import (
 from hetsched_core.report.svg import POLICY_COLOURS
 from hetsched_core.report.templates import PageFigure, drawn, environment
 from hetsched_core.report.units import SPACE, change, duration, durations, exact
+from hetsched_core.report.verdict import verdict
 from hetsched_core.types import Knowledge
 from hetsched_core.values.settings import settings_declared
 
@@ -154,7 +155,7 @@ def _page(report: Report) -> dict[str, object]:
         "confidence": f"{100 * CONFIDENCE:.0f}{SPACE}%",
         "unmoved": _unmoved(result, [row.key for row in compared]),
         "rows": compared,
-        "findings": findings(result.by_seed, histories, known),
+        "findings": (*verdict(result), *findings(result.by_seed, histories, known)),
         "against_log": (
             against_log(result.closeness, logged, histories[0].cluster.gpus) if logged else ()
         ),

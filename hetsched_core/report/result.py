@@ -19,6 +19,9 @@ from hetsched_core.values.records import structure
 
 SCHEMA = 1
 
+SITE_POLICY = "slurm"
+"""The policy that stands for a site's own scheduler."""
+
 _Type = TypeVar("_Type")
 
 
@@ -62,6 +65,8 @@ class Result:
         closeness: how close each policy comes to that, under the seed of the settings.
         accounts: what accounts and users had and were due under each policy, those that had most
             first, under the seed of the settings.
+        reordered: the measures of the site's own policy where the cluster names its GPU types the
+            other way round, if that could matter.
     """
 
     input: ResultInput
@@ -70,6 +75,7 @@ class Result:
     logged: LoggedMeasures | None = None
     closeness: Mapping[str, Closeness] = field(default_factory=dict)
     accounts: Mapping[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
+    reordered: Measures | None = None
 
     @property
     def by_seed(self) -> tuple[Mapping[str, Measures], ...]:
@@ -91,12 +97,13 @@ def to_json(result: Result) -> str:
         "other_seeds": {
             str(seed): _each_json(policies) for seed, policies in result.other_seeds.items()
         },
-        "logged": _each_json({"logged": result.logged})["logged"] if result.logged else None,
+        "logged": _one_json("logged", result.logged),
         "closeness": _each_json(result.closeness),
         "accounts": {
             policy: [_finite(policy, asdict(row)) for row in accounts]
             for policy, accounts in result.accounts.items()
         },
+        "reordered": _one_json("reordered", result.reordered),
     }
     return json.dumps(whole, indent=2) + "\n"
 
@@ -105,6 +112,10 @@ def _each_json(
     policies: Mapping[str, Measures] | Mapping[str, LoggedMeasures] | Mapping[str, Closeness],
 ) -> dict[str, dict[str, Any]]:
     return {name: _finite(name, asdict(measures)) for name, measures in policies.items()}
+
+
+def _one_json(name: str, measures: Measures | LoggedMeasures | None) -> dict[str, Any] | None:
+    return None if measures is None else _finite(name, asdict(measures))
 
 
 def _finite(policy: str, measures: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _result(value: object) -> Result:
     if whole.get("schema") != SCHEMA:
         raise InputError(f"schema is {whole.get('schema')!r:.40}; this version reads {SCHEMA}")
     seeds = _object(whole.get("other_seeds", {}), "other_seeds")
-    logged = whole.get("logged")
+    logged, reordered = whole.get("logged"), whole.get("reordered")
     return Result(
         _input(_object(whole.get("input"), "input")),
         _each(Measures, whole.get("policies"), "policies"),
@@ -164,6 +175,7 @@ def _result(value: object) -> Result:
             policy: _accounts(rows, f"accounts.{policy}")
             for policy, rows in _object(whole.get("accounts", {}), "accounts").items()
         },
+        None if reordered is None else _known(Measures, reordered, "reordered"),
     )
 
 

@@ -53,12 +53,12 @@ def test_the_result_file_has_the_policies_and_their_closeness_to_the_log(replay:
 def test_the_table_has_a_row_for_each_policy_and_slurm_beside_some_unless_told_otherwise(
     replay: Run,
 ) -> None:
-    measures, against_the_log = replay("--policy", "fifo", "--policy", "sjf, srtf").out.split(
-        "\n\n"
-    )
+    told = replay("--policy", "fifo", "--policy", "sjf, srtf").out.split("\n\n")
+    measures, against_the_log, verdict = told
     policies = ["fifo", "sjf", "srtf"]
     assert [line.split()[0] for line in measures.splitlines()][3:7] == ["logged", *policies]
     assert [line.split()[0] for line in against_the_log.splitlines()][3:] == policies
+    assert [line.split()[0] for line in verdict.splitlines()] == ["verdict:", "verdict:"]
     rows = [line.split()[:1] for line in replay().out.splitlines()]
     assert rows[3:8] == [["logged"], ["slurm"], ["fifo"], ["srtf"], ["las"]]
 

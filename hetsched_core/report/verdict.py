@@ -1,0 +1,169 @@
+"""The first thing to read: whether a log can tell policies apart, which is best, by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import Measures
+from hetsched_core.report.result import SITE_POLICY, Result
+from hetsched_core.report.units import durations
+
+_QUIET = 0.02
+"""Where fewer jobs than this share wait, there is little that a policy could do."""
+
+_RANK, _GOOD_RANK = 0.3, 0.7
+"""Below the one, waits in the replay say nothing of those in the log; from the other on, much."""
+
+_FACTOR, _GOOD_FACTOR = 2.0, 1.25
+"""By how much the mean waits may differ, and differ at the most where they are alike."""
+
+_NOTHING = 0.01
+"""A change by less is none."""
+
+_SHORTER = 0.1
+"""By how much run times may differ from the logged ones."""
+
+
+class Trust(StrEnum):
+    """Whether a log can be trusted for a comparison of policies."""
+
+    YES = "can be trusted"
+    PARTLY = "can be trusted in part"
+    NO = "cannot be trusted"
+
+
+def verdict(result: Result) -> tuple[str, ...]:
+    """Return in sentences whether to believe the comparison, and then what it says."""
+    told = list(_best(result))
+    found = trust(result)
+    if found is not None:
+        level, reasons = found
+        told.insert(0, f"For a comparison this log {level}: {'; '.join(reasons)}.")
+    return tuple(told)
+
+
+def trust(result: Result) -> tuple[Trust, tuple[str, ...]] | None:
+    """Return how far the log can be trusted, and why; None where there is no log."""
+    name = _site_policy(result)
+    if result.logged is None or name not in result.closeness:
+        return None
+    close, here = result.closeness[name], result.policies[name]
+    if close.waited < max(1.0, _QUIET * close.jobs):
+        few = f"only {close.waited:,} of {close.jobs:,} jobs wait for more than 5 minutes"
+        return Trust.NO, (f"{few}, and where there is no queue, policies hardly differ",)
+    wrong, doubts = tuple(_wrong(close, name)), tuple(_doubts(close, result.logged, here, name))
+    if wrong:
+        return Trust.NO, wrong
+    if moved := _moved_by_order(result):
+        doubts = (*doubts, moved)
+    if doubts:
+        return Trust.PARTLY, doubts
+    there, waits = durations(close.avg_logged_wait_s, close.avg_wait_s)
+    return Trust.YES, (f"jobs wait {waits} under {name} and {there} in the log, in a like order",)
+
+
+def _site_policy(result: Result) -> str:
+    return SITE_POLICY if SITE_POLICY in result.policies else next(iter(result.policies), "")
+
+
+def _wrong(close: Closeness, name: str) -> Iterator[str]:
+    if _times(close) > _FACTOR:
+        there, here = durations(close.avg_logged_wait_s, close.avg_wait_s)
+        yield f"its jobs waited {there} on average, and wait {here} under {name}"
+    if (close.wait_rank_correlation or 0.0) < _RANK:
+        yield f"it is other jobs that wait under {name}"
+
+
+def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str) -> Iterator[str]:
+    if _times(close) > _GOOD_FACTOR:
+        there, waits = durations(close.avg_logged_wait_s, close.avg_wait_s)
+        yield f"its jobs waited {there} on average, and wait {waits} under {name}"
+    if (close.wait_rank_correlation or 0.0) < _GOOD_RANK:
+        yield (
+            f"it is in part other jobs that wait under {name} (rank correlation "
+            f"{close.wait_rank_correlation or 0.0:.2f})"
+        )
+    there_s, here_s = _run_s(logged), _run_s(here)
+    if there_s is not None and here_s is not None and abs(here_s / there_s - 1.0) > _SHORTER:
+        ran, runs = durations(there_s, here_s)
+        yield (
+            f"its jobs ran {ran} on average, and run {runs} under {name}, on other GPU types: "
+            "`--types logged` holds each to its own"
+        )
+
+
+def _times(close: Closeness) -> float:
+    """Return how many times as long jobs wait in the one as in the other."""
+    least, most = sorted((close.avg_logged_wait_s, close.avg_wait_s))
+    return most / max(least, 1.0)
+
+
+def _run_s(measures: LoggedMeasures | Measures) -> float | None:
+    """Return the mean time in which jobs that ran did not wait."""
+    if not measures.avg_jct_s or measures.avg_wait_s is None:
+        return None
+    return max(1.0, measures.avg_jct_s - measures.avg_wait_s)
+
+
+def _moved_by_order(result: Result) -> str:
+    """Say how much it matters which GPU type the cluster names first, where it does."""
+    other, name = result.reordered, _site_policy(result)
+    here = result.policies[name].avg_jct_s
+    if other is None or not other.avg_jct_s or not here:
+        return ""
+    if abs(other.avg_jct_s / here - 1.0) <= _NOTHING:
+        return ""
+    one, another = durations(here, other.avg_jct_s)
+    text = (
+        f"under {name} a job takes {one} on average, or {another} where the cluster names its GPU "
+        "types the other way round, since jobs that ask for none get the first that is free"
+    )
+    flips = any(
+        (_below(result, policy, here) > _NOTHING)
+        is not (_below(result, policy, other.avg_jct_s) > _NOTHING)
+        for policy in _others(result)
+    )
+    if flips:
+        text += "; which policies are better depends on that"
+    return text
+
+
+def _others(result: Result) -> list[str]:
+    return [policy for policy in result.policies if policy != _site_policy(result)]
+
+
+def _below(result: Result, policy: str, baseline_s: float) -> float:
+    """Return by which share the mean completion time is below a baseline."""
+    jct_s = result.policies[policy].avg_jct_s
+    return 0.0 if jct_s is None else 1.0 - jct_s / baseline_s
+
+
+def _best(result: Result) -> Iterator[str]:
+    """Say which policy has the shortest completion times, by how much, and by what."""
+    name = _site_policy(result)
+    first = result.policies.get(name)
+    if first is None or not first.avg_jct_s or not _others(result):
+        return
+    best = max(_others(result), key=lambda policy: _below(result, policy, 1.0))
+    mean = result.policies[best]
+    orders = [first.avg_jct_s]
+    if result.reordered is not None and result.reordered.avg_jct_s:
+        orders.append(result.reordered.avg_jct_s)
+    least, *rest = sorted({round(100 * _below(result, best, jct_s)) for jct_s in orders})
+    if least < 100 * _NOTHING or mean.avg_jct_s is None:
+        yield f"No policy has shorter completion times than {name} here, on average."
+        return
+    below = f"{least} to {rest[-1]} %" if rest else f"{least} %"
+    took, before = durations(mean.avg_jct_s, first.avg_jct_s)
+    text = f"{best} has the shortest: {took} on average, {below} below {before} under {name}"
+    runs_s, ran_s = _run_s(mean), _run_s(first)
+    if runs_s is None or ran_s is None:
+        yield f"{text}."
+        return
+    assert mean.avg_wait_s is not None
+    assert first.avg_wait_s is not None
+    waits, waited = durations(mean.avg_wait_s, first.avg_wait_s)
+    runs, ran = durations(runs_s, ran_s)
+    yield f"{text}. Of that jobs wait {waits} instead of {waited}, and run {runs} instead of {ran}."

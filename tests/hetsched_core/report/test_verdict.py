@@ -1,0 +1,118 @@
+"""The verdict: whether the log can be trusted for a comparison, and then what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import Measures
+from hetsched_core.report.result import Result, ResultInput
+from hetsched_core.report.units import SPACE
+from hetsched_core.report.verdict import Trust, trust, verdict
+from tests.hetsched_core.report.test_table import EMPTY
+
+HOUR = 3600.0
+INPUT = ResultInput(("log",), "cluster", 1, {"a": 1}, 100, {}, {}, {})
+CLOSE = Closeness(
+    jobs=100,
+    close_share=0.5,
+    waited=50,
+    waited_close=20,
+    p50_error_s=60.0,
+    p90_error_s=600.0,
+    avg_logged_wait_s=2 * HOUR,
+    avg_wait_s=2 * HOUR,
+    wait_rank_correlation=0.9,
+)
+LOGGED = LoggedMeasures(100, 5 * HOUR, HOUR, HOUR, 2 * HOUR, 9.0, HOUR, HOUR)
+
+
+def of(jct_h: float, wait_h: float) -> Measures:
+    return replace(EMPTY, avg_jct_s=jct_h * HOUR, avg_wait_s=wait_h * HOUR)
+
+
+def result(
+    close: Closeness | None = CLOSE,
+    reordered: Measures | None = None,
+    **policies: Measures,
+) -> Result:
+    measures: Mapping[str, Measures] = {"slurm": of(5, 2), **policies}
+    closeness = {} if close is None else dict.fromkeys(measures, close)
+    return Result(INPUT, measures, {}, None if close is None else LOGGED, closeness, {}, reordered)
+
+
+def said(found: Result) -> list[str]:
+    return [sentence.replace(SPACE, " ") for sentence in verdict(found)]
+
+
+def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it_is_better_in() -> (
+    None
+):
+    assert said(result(las=of(4, 1.5), steady=of(2.5, 0.5))) == [
+        (
+            "For a comparison this log can be trusted: jobs wait 2.00 h under slurm and 2.00 h in the "
+            "log, in a like order."
+        ),
+        (
+            "steady has the shortest: 2.50 h on average, 50 % below 5.00 h under slurm. Of that jobs "
+            "wait 0.50 h instead of 2.00 h, and run 2.00 h instead of 3.00 h."
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("close", "level", "why"),
+    [
+        (CLOSE, Trust.YES, "in a like order"),
+        (replace(CLOSE, waited=1), Trust.NO, "only 1 of 100 jobs wait for more than 5 minutes"),
+        (
+            replace(CLOSE, avg_wait_s=0.9 * HOUR),
+            Trust.NO,
+            "waited 2.00 h on average, and wait 0.90",
+        ),
+        (replace(CLOSE, wait_rank_correlation=0.2), Trust.NO, "it is other jobs that wait"),
+        (replace(CLOSE, wait_rank_correlation=None), Trust.NO, "it is other jobs that wait"),
+        (replace(CLOSE, avg_wait_s=3 * HOUR), Trust.PARTLY, "waited 2.00 h on average, and wait 3"),
+        (replace(CLOSE, wait_rank_correlation=0.6), Trust.PARTLY, "(rank correlation 0.60)"),
+    ],
+)
+def test_a_log_is_trusted_as_far_as_the_same_jobs_wait_as_long(
+    close: Closeness, level: Trust, why: str
+) -> None:
+    found = trust(result(close))
+    assert found is not None
+    assert found[0] is level
+    assert why in found[1][0].replace(SPACE, " ")
+
+
+def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
+    found = trust(replace(result(), policies={"slurm": of(4.5, 2)}))
+    assert found is not None
+    assert found[0] is Trust.PARTLY
+    assert "ran 3.00 h on average, and run 2.50 h under slurm" in found[1][0].replace(SPACE, " ")
+
+
+def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
+    trusted, best = said(result(reordered=of(3.5, 1), las=of(4, 1.5), steady=of(2.5, 0.5)))
+    assert (
+        "a job takes 5.00 h on average, or 3.50 h where the cluster names its GPU types" in trusted
+    )
+    # Of one of them it depends on the order whether it is better.
+    assert "which policies are better depends on that" in trusted
+    assert "29 to 50 % below" in best
+    trusted, _ = said(result(reordered=of(4.9, 2), steady=of(2.5, 0.5)))
+    assert trusted.startswith("For a comparison this log can be trusted in part: under slurm")
+    assert "depends on that" not in trusted
+    trusted, _ = said(result(reordered=of(5.01, 2), steady=of(2.5, 0.5)))
+    assert trusted.startswith("For a comparison this log can be trusted: ")
+
+
+def test_without_a_log_or_a_better_policy_no_more_is_said_than_holds() -> None:
+    assert said(result(None, las=of(5, 2))) == [
+        "No policy has shorter completion times than slurm here, on average."
+    ]
+    assert said(result(None)) == []
+    assert trust(result(None)) is None
