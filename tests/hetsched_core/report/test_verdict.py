@@ -53,12 +53,12 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
 ):
     assert said(result(las=of(4, 1.5), steady=of(2.5, 0.5))) == [
         (
-            "For a comparison this log can be trusted: jobs wait 2.00 h under slurm and 2.00 h in the "
-            "log, in a like order."
+            "For a comparison this log can be trusted: jobs wait 2.00 h under slurm and 2.00 h in "
+            "the log, in a like order."
         ),
         (
-            "steady has the shortest: 2.50 h on average, 50 % below 5.00 h under slurm. Of that jobs "
-            "wait 0.50 h instead of 2.00 h, and run 2.00 h instead of 3.00 h."
+            "steady has the shortest: 2.50 h on average, 50 % below 5.00 h under slurm. Of that "
+            "jobs wait 0.50 h instead of 2.00 h, and run 2.00 h instead of 3.00 h."
         ),
     ]
 
