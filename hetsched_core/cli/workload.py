@@ -39,8 +39,9 @@ def workload() -> None:
 def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: Any) -> None:
     """Write what a replay would run as a workload file.
 
-    IN is one or more accounting logs of sacct (text or JSON), or a Gavel trace and its throughput
-    table; IN of - is the standard input. The workload holds the jobs with everything that was
+    IN is one or more accounting logs of sacct (text or JSON), published traces (Philly), or a
+    Gavel trace and its throughput table; IN of - is the standard input. The workload holds the
+    jobs with everything that was
     inferred of them. OUT of - is the standard output.
     """
     from hetsched_core.traces.load import read_inputs
@@ -157,8 +158,8 @@ def to_draw(
 def show(files: tuple[Path, ...], **options: Any) -> None:
     """Print how many jobs a workload has, of what size, and the load on a cluster.
 
-    FILE is a workload, one or more accounting logs, or a Gavel trace and its throughput table;
-    - is the standard input.
+    FILE is a workload, one or more accounting logs or published traces, or a Gavel trace and its
+    throughput table; - is the standard input.
     GPU hours and run times are those of jobs that run alone on their fastest GPU type.
     """
     from hetsched_core.traces.load import load_workload

@@ -18,6 +18,7 @@ from hetsched_core.throughput import ModelProfile, SizeClass, match_gpu
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import (
+    FieldError,
     JobRuns,
     LoggedAllocation,
     LoggedState,
@@ -288,7 +289,7 @@ class _Conversion:
             assumed.add(Assumption.LOGGED_TYPE)
         else:
             accepted = self._accepted(run, rule, assumed)
-        draw = f"{self.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
+        draw = f"{self.seed}/{_drawn_as(job.job_id)}/{job.reuse}"
         profile = rule.profile or self._draw(draw, held, accepted, assumed)
         if profile is None:
             return RejectReason.TOO_LARGE
@@ -435,6 +436,14 @@ class _Conversion:
                 room.append(largest[-1] / on_one if largest else math.inf)
             self.room[key] = room[0], room[1]
         return self.room[key]
+
+
+def _drawn_as(job_id: str) -> str | int:
+    """Return the number of a Slurm job, which all tasks of an array share, or an id as it is."""
+    try:
+        return parse_job_id(job_id).job
+    except FieldError:
+        return job_id
 
 
 def _of_states(job: JobRuns) -> set[Assumption]:

@@ -20,11 +20,16 @@ MAX_LINE = 1 << 26
 def read_head(file: BinaryIO, size: int) -> str:
     """Return how a seekable file begins, as text; nothing where that cannot be read."""
     try:
-        return _unpacked(file).read(size).decode("utf-8-sig", "replace")
+        return unpacked(file).read(size).decode("utf-8-sig", "replace")
     except (EOFError, zlib.error, OSError):
         return ""
     finally:
         file.seek(0)
+
+
+def first_line(head: str) -> str:
+    """Return the first line with anything in it of a text, as `read_lines` yields it."""
+    return next((line.rstrip("\r") for line in head.split("\n") if line.strip()), "")
 
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
@@ -39,7 +44,7 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
     """
     number = 0
     with readable(source, lambda: f"line {number}"):
-        text = io.TextIOWrapper(_unpacked(file), encoding="utf-8-sig", newline="\n")
+        text = io.TextIOWrapper(unpacked(file), encoding="utf-8-sig", newline="\n")
         while line := text.readline(MAX_LINE):
             if len(line) == MAX_LINE:
                 raise InputError(
@@ -69,7 +74,7 @@ def readable(source: str, reached: Callable[[], str]) -> Iterator[None]:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None
 
 
-def _unpacked(file: BinaryIO) -> BinaryIO:
+def unpacked(file: BinaryIO) -> BinaryIO:
     """Return a file from its start, unpacked where it is compressed."""
     file.seek(0)
     packed = file.read(len(GZIP)) == GZIP

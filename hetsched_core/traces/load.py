@@ -30,7 +30,8 @@ from hetsched_core.traces.gavel import (
 )
 from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import jobs_from_log
-from hetsched_core.traces.lines import GZIP, read_head, read_lines
+from hetsched_core.traces.lines import GZIP, first_line, read_head, read_lines
+from hetsched_core.traces.published import is_published, read_published
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import (
     LoggedAllocation,
@@ -65,6 +66,7 @@ class FileKind(StrEnum):
     """What a file holds, told from how it begins."""
 
     SACCT = "Slurm accounting"
+    PUBLISHED = "published trace"
     WORKLOAD = "workload"
     GAVEL_TRACE = "Gavel trace"
     GAVEL_THROUGHPUTS = "Gavel throughput table"
@@ -186,8 +188,8 @@ def read_inputs(
     """Read the jobs that files of one kind hold.
 
     Args:
-        paths: Accounting logs (text or JSON), native workloads, or Gavel traces with their
-            throughput table; any of them may be compressed with gzip, or a pipe.
+        paths: Accounting logs (text or JSON), published traces, native workloads, or Gavel
+            traces with their throughput table; any of them may be compressed with gzip, or a pipe.
         cluster: Tells more about the jobs of accounting logs; inferred from them where it is None.
         options: How accounting logs become jobs.
         on_reject: Told what cannot be used, also where reading fails after it.
@@ -212,8 +214,8 @@ def _read(
         files = [(str(path), stack.enter_context(_open(path))) for path in paths]
         kinds = [recognise(file, source) for source, file in files]
         match sorted(set(kinds)):
-            case [FileKind.SACCT]:
-                inputs, cluster = _read_logs(files, cluster, options, on_reject)
+            case [FileKind.SACCT | FileKind.PUBLISHED]:
+                inputs, cluster = _read_logs(files, kinds[0], cluster, options, on_reject)
             case [FileKind.WORKLOAD]:
                 inputs = Inputs(workload=_read_native(files))
             case [FileKind.GAVEL_TRACE | FileKind.GAVEL_THROUGHPUTS] | [
@@ -260,7 +262,9 @@ def recognise(file: BinaryIO, source: str) -> FileKind:
         raise InputError(f"{source}: a file of the format {own[1]}; expected a log or workload")
     if _THROUGHPUTS.match(head):
         return FileKind.GAVEL_THROUGHPUTS
-    first = next((line for line in head.splitlines() if line.strip()), "")
+    if is_published(head):
+        return FileKind.PUBLISHED
+    first = first_line(head)
     return FileKind.GAVEL_TRACE if is_trace(first) else FileKind.SACCT
 
 
@@ -287,34 +291,44 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read_logs(
-    files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions, on_reject: Heard
+    files: Sequence[_File],
+    kind: FileKind,
+    cluster: ClusterFile | None,
+    options: LoadOptions,
+    on_reject: Heard,
 ) -> tuple[Inputs, ClusterFile | None]:
     allocations: list[LoggedAllocation] = []
     reports: list[ReadReport] = []
-    typed = 0
+    assumed: list[str] = []
     rules = read_rules(options.rules) if options.rules else Rules()
-    for source, file in files:
+    if kind is FileKind.PUBLISHED:
+        for log in read_published(files, options.sacct, on_reject):
+            allocations += log.runs
+            reports.append(log.report)
+            assumed += log.assumptions
+    for source, file in files if kind is FileKind.SACCT else ():
 
         def refuse(unusable: Unusable, source: str = source) -> None:
             on_reject(f"{source}: {unusable}")
 
-        log = read_sacct(file, options.sacct, refuse)
-        for run in log:
-            allocations.append(rules.typed(run))
-            typed += allocations[-1] is not run
-        reports.append(log.report)
+        sacct = read_sacct(file, options.sacct, refuse)
+        allocations += sacct
+        reports.append(sacct.report)
     workload = Workload(())
-    inferred: tuple[str, ...] = ()
+    if rules.partition_types.rules:
+        named = [rules.typed(run) for run in allocations]
+        typed = sum(a is not b for a, b in zip(named, allocations, strict=True))
+        allocations = named
+        said = f"{typed} of {len(allocations)} allocations: the GPU type is that of their partition"
+        assumed.append(f"{said} in the rules.")
     if allocations:
         if cluster is None:
             found = infer_cluster(allocations)
-            cluster, inferred = ClusterFile(found.cluster), found.assumptions
+            cluster = ClusterFile(found.cluster)
+            assumed = [*found.assumptions, *assumed]
         workload = _log_workload(allocations, cluster, rules, options)
-    if rules.partition_types.rules:
-        said = f"{typed} of {len(allocations)} allocations: the GPU type is that of their partition"
-        inferred = (*inferred, f"{said} in the rules.")
-    assumed = (*warnings_of(reports), *inferred, *workload.assumptions)
-    inputs = Inputs(workload=replace(workload, assumptions=assumed), reports=tuple(reports))
+    said_first = (*warnings_of(reports), *dict.fromkeys(assumed), *workload.assumptions)
+    inputs = Inputs(workload=replace(workload, assumptions=said_first), reports=tuple(reports))
     return inputs, cluster
 
 

@@ -69,7 +69,7 @@ class Doubt(StrEnum):
     LAST_LINE = "the last line has no line break and may be cut off"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedAllocation:
     """GPUs that one run of one job held.
 
@@ -96,29 +96,29 @@ class LoggedAllocation:
     """
 
     job_id: str
-    job_id_raw: str
-    name: str
-    user: str
-    account: str
-    partition: str
-    qos: str
+    job_id_raw: str = ""
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
     state: LoggedState
     submit_s: float
-    eligible_s: float | None
+    eligible_s: float | None = None
     start_s: float
     end_s: float | None
-    elapsed_s: float | None
-    suspended_s: float | None
-    time_limit_s: float | None
-    nodes: tuple[str, ...]
-    n_nodes: int | None
-    cpus: int | None
-    memory_mb: float | None
+    elapsed_s: float | None = None
+    suspended_s: float | None = None
+    time_limit_s: float | None = None
+    nodes: tuple[str, ...] = ()
+    n_nodes: int | None = None
+    cpus: int | None = None
+    memory_mb: float | None = None
     gpus: GpuCounts
-    requested_gpus: GpuCounts
-    restarts: int | None
-    doubts: tuple[Doubt, ...]
-    line: int
+    requested_gpus: GpuCounts = ()
+    restarts: int | None = None
+    doubts: tuple[Doubt, ...] = ()
+    line: int = 0
 
     @property
     def gpu_count(self) -> int:

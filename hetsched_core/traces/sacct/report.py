@@ -87,6 +87,7 @@ class ReadReport:
         gpu_partitions: Partitions of jobs without GPU that are named for GPUs.
         nodeless: How many of the allocations used name no node.
         zone_missing: Whether times name no time zone, and none was given.
+        published: Whether it is a published trace, which nobody can export anew.
         complete: False as long as the log has not been read to its end.
     """
 
@@ -108,6 +109,7 @@ class ReadReport:
     doubts: dict[Doubt, Examples[int]] = field(default_factory=dict)
     zone_missing: bool = False
     complete: bool = False
+    published: bool = False
 
     def use(self, allocation: LoggedAllocation) -> None:
         """Count a line that became an allocation."""
@@ -153,12 +155,13 @@ _TRACKED = (
 def warnings_of(reports: Sequence[ReadReport]) -> tuple[str, ...]:
     """Return sentences for the user, each once for all the logs that it holds of."""
     found = []
+    ours = [report for report in reports if not report.published]
     if zoneless := [report for report in reports if report.zone_missing]:
         found.append(
             f"{_named(zoneless)}: times name no time zone and were read as UTC; "
             "give the cluster's zone with --tz (for example --tz Europe/Oslo)"
         )
-    if nodeless := [report for report in reports if 0 < report.used == report.nodeless]:
+    if nodeless := [r for r in ours if 0 < r.used == r.nodeless]:
         found.append(
             f"{_named(nodeless)}: no allocation names a node, so that GPUs without a type may "
             "stay so, and a job is on one node unless AllocTRES has node=; export with NodeList"
@@ -169,7 +172,7 @@ def warnings_of(reports: Sequence[ReadReport]) -> tuple[str, ...]:
             f"{_named(asked)}: {jobs} asked for GPUs in ReqTRES and held none in AllocTRES: "
             "counted as without GPU"
         )
-    if without := [report for report in reports if report.complete and not report.used]:
+    if without := [r for r in ours if r.complete and not r.used]:
         found.append(why_no_job(without))
     return tuple(found)
 
@@ -189,7 +192,7 @@ def why_no_job(reports: Sequence[ReadReport]) -> str:
     elif partitions:
         why = f"none of {jobs} holds one, though some are of partition {', '.join(partitions[:3])}"
         why = f"GPUs are not tracked in {where}: {why}; {_TRACKED}"
-    elif no_gpu:
+    elif no_gpu and not reports[0].published:
         why = (
             f"only CPU jobs in {where}: {jobs} without GPU, and a replay schedules GPUs; give a "
             f"log of jobs with GPUs. If these had some: {_TRACKED}"

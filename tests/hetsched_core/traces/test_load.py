@@ -59,6 +59,8 @@ def write(folder: Path, **texts: str) -> list[Path]:
         ("\ufeff" + NATIVE, FileKind.WORKLOAD),
         (TRACE, FileKind.GAVEL_TRACE),
         (TABLE, FileKind.GAVEL_THROUGHPUTS),
+        ('[\n  {\n "vc": "v1", "jobid"', FileKind.PUBLISHED),
+        ('[{"id": 1}]', FileKind.SACCT),
     ],
 )
 def test_a_file_is_recognised_by_how_it_begins(text: str, kind: FileKind) -> None:

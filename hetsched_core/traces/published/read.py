@@ -1,0 +1,37 @@
+"""Recognise a published trace by how it begins, and read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from hetsched_core.traces.published.log import PublishedLog
+from hetsched_core.traces.published.philly import is_philly, read_philly
+from hetsched_core.traces.sacct import SacctOptions
+
+
+def is_published(head: str) -> bool:
+    """Whether a file that begins like this is a published trace."""
+    return is_philly(head)
+
+
+def read_published(
+    files: Sequence[tuple[str, BinaryIO]], options: SacctOptions, on_reject: Callable[[str], None]
+) -> tuple[PublishedLog, ...]:
+    """Read files that are `is_published`, in any order.
+
+    Args:
+        files: What messages call a file, and the file itself, seekable.
+        options: Their zone is that of times without one; the rest is not needed.
+        on_reject: Told, in a sentence, each line that cannot be used, as it is met.
+
+    Raises:
+        InputError: A file cannot be read, or no further.
+    """
+    logs = []
+    for source, file in files:
+        log = PublishedLog.of(source, options, on_reject)
+        logs.append(log)
+        read_philly(file, log)
+        log.close(options.zone is not None)
+    return tuple(logs)
