@@ -38,6 +38,7 @@ NATIVE = (
     '{"job": "x", "submit_s": 0, "requirements": [1], "profile": "lstm-ptb", "samples": 5}\n'
 )
 TRACE = "LM\tcd x\t--steps\t0\t700\t12.5\t2\n"
+HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,queue\n"
 TABLE = json.dumps({"v100": {"('LM', 2)": {"null": 10.0}}})
 
 V100S = ClusterFile(cluster_of(a=("v100", 4), b=("v100", 4)))
@@ -60,6 +61,11 @@ def write(folder: Path, **texts: str) -> list[Path]:
         (TRACE, FileKind.GAVEL_TRACE),
         (TABLE, FileKind.GAVEL_THROUGHPUTS),
         ('[\n  {\n "vc": "v1", "jobid"', FileKind.PUBLISHED),
+        ("\n" + HELIOS, FileKind.PUBLISHED),
+        # Its first line as it is read: a carriage return alone ends none.
+        ("\r" + HELIOS, FileKind.SACCT),
+        # A log of sacct with commas, and JSON of another kind.
+        (HELIOS.replace("gpu_num", "gpus"), FileKind.SACCT),
         ('[{"id": 1}]', FileKind.SACCT),
     ],
 )

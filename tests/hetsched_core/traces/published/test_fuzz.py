@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.published import PublishedLog, read_published
+from hetsched_core.traces.published.csv_logs import FORMS
 from hetsched_core.traces.sacct import link_runs
-from tests.hetsched_core.traces.published import test_philly
+from tests.hetsched_core.traces.published import test_csv_logs, test_philly
 from tests.hetsched_core.traces.published.worlds import UTC
 
 WORDS = "0,1,8,1000,450,-1,nan,1e400,Failed,Running,COMPLETED,Pass,T4|P100,j1,,2020-06-09 10:00:00"
@@ -22,6 +23,8 @@ PHILLY = json.dumps(
 )
 SOUND = [
     PHILLY,
+    test_csv_logs.HELIOS + test_csv_logs.HELIOS_ROW,
+    test_csv_logs.SEREN + test_csv_logs.SEREN_ROW,
 ]
 
 
@@ -61,6 +64,16 @@ def test_a_damaged_trace_gives_runs_refusals_or_an_input_error(
 ) -> None:
     at %= len(text)
     check(text[:at] + put + text[at + lost :])
+
+
+@given(
+    st.sampled_from([sorted(form.columns) for form in FORMS]),
+    st.lists(st.lists(CELLS, min_size=12, max_size=12), max_size=4),
+)
+def test_any_values_in_a_row_give_a_run_that_makes_sense_or_a_refusal(
+    columns: list[str], rows: list[list[str]]
+) -> None:
+    check("\n".join([",".join(columns), *(",".join(row[: len(columns)]) for row in rows)]))
 
 
 JSON = st.recursive(
