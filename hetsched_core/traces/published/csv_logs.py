@@ -1,7 +1,8 @@
 """Published traces with a line for each job and a header: which column of them tells what.
 
 Sources: Helios (Hu et al., SC '21; github.com/S-Lab-System-Group/HeliosData), Acme (Hu et al.,
-NSDI '24; github.com/InternLM/AcmeTrace).
+NSDI '24; github.com/InternLM/AcmeTrace), openb (Weng et al., ATC '23; cluster-trace-gpu-v2023 of
+github.com/alibaba/clusterdata).
 """
 
 from __future__ import annotations
@@ -55,7 +56,29 @@ ACME = CsvForm(
     "a100_80",
     "All GPUs of Acme are A100 with 80 GB (NSDI '24, table 1).",
 )
-FORMS = (HELIOS, ACME)
+OPENB = CsvForm(
+    {
+        "job": "name",
+        "qos": "qos",
+        "state": "pod_phase",
+        "gpus": "num_gpu",
+        "thousandths": "gpu_milli",
+        "gpu_types": "gpu_spec",
+        "cpu_thousandths": "cpu_milli",
+        "memory_mib": "memory_mib",
+        "submit": "creation_time",
+        "start": "scheduled_time",
+        "end": "deletion_time",
+    },
+    {
+        "Succeeded": LoggedState.COMPLETED,
+        "Failed": LoggedState.FAILED,
+        # Deleted while it ran, or cut by the end of the trace.
+        "Running": LoggedState.CANCELLED,
+        "Pending": LoggedState.PENDING,
+    },
+)
+FORMS = (HELIOS, ACME, OPENB)
 
 
 def form_of(first_line: str) -> CsvForm | None:
@@ -117,6 +140,11 @@ def number_in(text: str, what: str, whole: bool = False) -> float:
     return value
 
 
+def part_of_gpu(what: str) -> FieldError:
+    """Build the error for a job that shares a GPU, for the caller to raise."""
+    return FieldError(Flaw.PART_OF_GPU, f"asks for {what}, and only whole GPUs are scheduled")
+
+
 def _run(log: PublishedLog, form: CsvForm, told: Mapping[str, str]) -> LoggedAllocation | Unused:
     """Return the run of one job."""
 
@@ -130,18 +158,26 @@ def _run(log: PublishedLog, form: CsvForm, told: Mapping[str, str]) -> LoggedAll
         return Unused.NO_GPU
     if not told["start"]:
         return Unused.NEVER_STARTED
+    if number("thousandths") % 1000:
+        raise part_of_gpu(f"{told['thousandths']} thousandths of a GPU")
+    accepted = [name for name in told.get("gpu_types", "").split("|") if name]
+    only = accepted[0] if len(accepted) == 1 else None
+    asked = tuple((name, gpus) for name in accepted) or ((None, gpus),)
     submit_s, start_s, end_s = log.times(told["submit"], told["start"], told["end"])
     return LoggedAllocation(
         job_id=told["job"],
         user=told.get("user", ""),
         account=told.get("account", ""),
         partition=told.get("partition", ""),
+        qos=told.get("qos", ""),
         name=told.get("name", ""),
         state=state_of(told["state"], form.states),
         submit_s=submit_s,
         start_s=start_s,
         end_s=end_s,
         n_nodes=int(number("nodes")) or None,
-        cpus=math.ceil(number("cpus")) or None,
-        gpus=((form.gpu_type, gpus),),
+        cpus=math.ceil(number("cpus") + number("cpu_thousandths") / 1000) or None,
+        memory_mb=number("memory_mib") or None,
+        gpus=((form.gpu_type or only, gpus),),
+        requested_gpus=asked if "gpu_types" in told else (),
     )

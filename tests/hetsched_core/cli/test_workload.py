@@ -32,6 +32,23 @@ def loaded(name: str) -> Inputs:
     return load_workload([Path(name)], read_cluster(Path("c.toml")))
 
 
+def test_convert_takes_published_traces_and_tells_what_it_leaves_out(hetsched: Run) -> None:
+    Path("jobs.csv").write_text("j1,i1,ann,Terminated,0,9000\n")
+    rows = "j1,worker,2,Terminated,60,9000,600,29.3,100,V100\nj2,worker,1,Failed,1,2,600,2,50,T4\n"
+    Path("tasks.csv").write_text(rows)
+    options = (*WITH_CLUSTER, "--list-rejected")
+    code, out, err = hetsched("workload", "convert", "tasks.csv", "jobs.csv", "w.jsonl", *options)
+    assert (code, err) == (0, "")
+    assert "tasks.csv: 2 lines: 1 GPU allocation," in out
+    assert "rejected: tasks.csv: line 2: part of a GPU: asks for 50 %" in out
+    assert "no GPU allocation" not in out
+    (job,) = (s.job for s in loaded("w.jsonl").workload.submissions)
+    assert (job.id, job.user, job.requirements.counts) == ("j1", "ann", (2,))
+    code, _, err = hetsched("workload", "convert", "tasks.csv", "log", "w.jsonl", *WITH_CLUSTER)
+    assert code == 1
+    assert "tasks.csv (published trace), log (Slurm accounting); give those of one kind" in err
+
+
 def test_convert_writes_what_a_replay_would_run(hetsched: Run) -> None:
     options = (*WITH_CLUSTER, "--tz", "UTC", "--seed", "5", "--list-rejected")
     code, out, err = hetsched("workload", "convert", "log", "w.jsonl", *options)

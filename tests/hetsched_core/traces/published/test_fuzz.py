@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hetsched_core.errors import InputError
 from hetsched_core.traces.published import PublishedLog, read_published
 from hetsched_core.traces.published.csv_logs import FORMS
+from hetsched_core.traces.published.pai import JOB_COLUMNS, TASK_COLUMNS
 from hetsched_core.traces.sacct import link_runs
-from tests.hetsched_core.traces.published import test_csv_logs, test_philly
+from tests.hetsched_core.traces.published import test_csv_logs, test_pai, test_philly
 from tests.hetsched_core.traces.published.worlds import UTC
 
 WORDS = "0,1,8,1000,450,-1,nan,1e400,Failed,Running,COMPLETED,Pass,T4|P100,j1,,2020-06-09 10:00:00"
@@ -25,16 +26,21 @@ SOUND = [
     PHILLY,
     test_csv_logs.HELIOS + test_csv_logs.HELIOS_ROW,
     test_csv_logs.SEREN + test_csv_logs.SEREN_ROW,
+    test_csv_logs.OPENB + test_csv_logs.OPENB_ROW,
+    test_pai.TASKS,
+    test_pai.JOBS,
 ]
+
+
+TASKS = test_pai.TASKS.encode()
 
 
 def check(text: str) -> None:
     """Read a text; what is refused as a whole names the file."""
     lines: list[str] = []
     try:
-        (log,) = read_published(
-            [("file", BytesIO(text.encode("utf-8", "surrogatepass")))], UTC, lines.append
-        )
+        files = [("file", BytesIO(data)) for data in (text.encode("utf-8", "surrogatepass"), TASKS)]
+        log, _ = read_published(files, UTC, lines.append)
     except InputError as error:
         refused = str(error)
     else:
@@ -67,7 +73,7 @@ def test_a_damaged_trace_gives_runs_refusals_or_an_input_error(
 
 
 @given(
-    st.sampled_from([sorted(form.columns) for form in FORMS]),
+    st.sampled_from([*(sorted(form.columns) for form in FORMS), TASK_COLUMNS, JOB_COLUMNS]),
     st.lists(st.lists(CELLS, min_size=12, max_size=12), max_size=4),
 )
 def test_any_values_in_a_row_give_a_run_that_makes_sense_or_a_refusal(
