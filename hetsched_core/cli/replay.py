@@ -123,7 +123,7 @@ def replay(
     """Run the jobs of LOG through several policies and compare what becomes of them.
 
     LOG is what `sacct -P` or `sacct --json` printed, a workload of hetsched's own, a published
-    trace (Philly, Helios, Acme, PAI, openb), or a trace of Gavel's with its throughput table;
+    trace (Philly, Helios, Acme, PAI, openb, Sia), or a trace of Gavel's with its throughput table;
     several files of one kind make one workload. LOG of - is the standard input.
 
     A policy that fails is named on standard error and left out; an interrupt keeps what the

@@ -40,9 +40,9 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     """Write what a replay would run as a workload file.
 
     IN is one or more accounting logs of sacct (text or JSON), published traces (Philly, Helios,
-    Acme, PAI, openb), or a Gavel trace and its throughput table; IN of - is the standard input.
-    The workload holds the jobs with everything that was inferred of them. OUT of - is the standard
-    output.
+    Acme, PAI, openb, Sia), or a Gavel trace and its throughput table; IN of - is the standard
+    input. The workload holds the jobs with everything that was inferred of them. OUT of - is the
+    standard output.
     """
     from hetsched_core.traces.load import read_inputs
     from hetsched_core.traces.workload_file import workload_lines

@@ -42,6 +42,7 @@ from hetsched_core.traces.sacct import (
     warnings_of,
     why_no_job,
 )
+from hetsched_core.traces.sia import is_sia, read_sia
 from hetsched_core.traces.site_jobs import under_site
 from hetsched_core.traces.slurm_site import SlurmTables
 from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
@@ -68,6 +69,7 @@ class FileKind(StrEnum):
     SACCT = "Slurm accounting"
     PUBLISHED = "published trace"
     WORKLOAD = "workload"
+    SIA = "workload of Sia"
     GAVEL_TRACE = "Gavel trace"
     GAVEL_THROUGHPUTS = "Gavel throughput table"
 
@@ -188,8 +190,9 @@ def read_inputs(
     """Read the jobs that files of one kind hold.
 
     Args:
-        paths: Accounting logs (text or JSON), published traces, native workloads, or Gavel
-            traces with their throughput table; any of them may be compressed with gzip, or a pipe.
+        paths: Accounting logs (text or JSON), published traces, workloads of hetsched's own or of
+            Sia, or Gavel traces with their throughput table; any of them may be compressed with
+            gzip, or a pipe.
         cluster: Tells more about the jobs of accounting logs; inferred from them where it is None.
         options: How accounting logs become jobs.
         on_reject: Told what cannot be used, also where reading fails after it.
@@ -218,6 +221,8 @@ def _read(
                 inputs, cluster = _read_logs(files, kinds[0], cluster, options, on_reject)
             case [FileKind.WORKLOAD]:
                 inputs = Inputs(workload=_read_native(files))
+            case [FileKind.SIA]:
+                inputs = Inputs(workload=_read_sia(files, options.elastic))
             case [FileKind.GAVEL_TRACE | FileKind.GAVEL_THROUGHPUTS] | [
                 FileKind.GAVEL_THROUGHPUTS,
                 FileKind.GAVEL_TRACE,
@@ -265,6 +270,8 @@ def recognise(file: BinaryIO, source: str) -> FileKind:
     if is_published(head):
         return FileKind.PUBLISHED
     first = first_line(head)
+    if is_sia(first):
+        return FileKind.SIA
     return FileKind.GAVEL_TRACE if is_trace(first) else FileKind.SACCT
 
 
@@ -395,10 +402,22 @@ def _read_gavel(files: Sequence[_File], kinds: Sequence[FileKind]) -> Workload:
             "throughputs go together (docs/formats/gavel.md)"
         )
     workload = Workload(())
-    for number, (source, jobs) in enumerate(traces, 1):
-        prefix = f"{number}." if len(traces) > 1 else ""
+    for (source, jobs), prefix in zip(traces, _prefixes(traces), strict=True):
         workload = _together(workload, gavel_workload(jobs, tables, prefix), source)
     return workload
+
+
+def _read_sia(files: Sequence[_File], elastic: bool) -> Workload:
+    workload = Workload(())
+    for (source, file), prefix in zip(files, _prefixes(files), strict=True):
+        part = read_sia(read_lines(file, source), source, prefix, elastic)
+        workload = _together(workload, part, source)
+    return workload
+
+
+def _prefixes(traces: Sequence[object]) -> list[str]:
+    """Return what ids of each trace begin with, where several may have the same ones."""
+    return [f"{number}." if len(traces) > 1 else "" for number in range(1, len(traces) + 1)]
 
 
 def _together(workload: Workload, part: Workload, source: str) -> Workload:

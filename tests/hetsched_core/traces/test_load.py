@@ -64,6 +64,7 @@ def write(folder: Path, **texts: str) -> list[Path]:
         ("\n" + HELIOS, FileKind.PUBLISHED),
         ("j1,worker,1.0,Terminated,1.0,2.0,600.0,29.3,100.0,T4\n", FileKind.PUBLISHED),
         ("j1,i1,ann,Failed,1.0,2.0\n", FileKind.PUBLISHED),
+        ("name,time,application,num_replicas,batch_size\n", FileKind.SIA),
         # Its first line as it is read: a carriage return alone ends none.
         ("\r" + HELIOS, FileKind.SACCT),
         # A log of sacct with commas, and JSON of another kind.
