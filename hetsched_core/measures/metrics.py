@@ -75,6 +75,7 @@ class Measures:
     jain_slowdown: float | None = None
     worst_share_error: float | None = None
     late_share: float | None = None
+    p99_wait_s: float | None = None
 
 
 class Better(Enum):
@@ -170,6 +171,7 @@ MEASURES = (
         "Time in which a job was ready to run and held no GPU; later waits, after it was "
         "interrupted, included.",
     ),
+    Measure("p99_wait_s", "Wait, 99th percentile", "One job in a hundred waits longer than this."),
     Measure(
         "max_latency_ratio",
         "Latency ratio, worst job",
@@ -283,6 +285,7 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
     states = Counter(record.end_state for record in log.jobs)
     done = [r for r in log.jobs if r.end_state is EndState.COMPLETED and r.end_s is not None]
     jct_s = np.array([_end_s(r) - r.job.submit_s for r in done])
+    wait_s = np.array([r.wait_s for r in done])
     span = _span(log.jobs)
     grid = _Occupancy.sample(log, *span) if span else None
     ftf = _ftf(log, done, jct_s, speeds, *span) if span else np.empty(0)
@@ -310,7 +313,7 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
         avg_jct_s=_mean(jct_s),
         p50_jct_s=_percentile(jct_s, 50),
         p99_jct_s=_percentile(jct_s, 99),
-        avg_wait_s=_mean(np.array([r.wait_s for r in done])),
+        avg_wait_s=_mean(wait_s),
         max_latency_ratio=_max(ratios),
         avg_fragments=_mean(grid.fragments) if grid else None,
         avg_queue_length=_mean(grid.waiting) if grid else None,
@@ -332,6 +335,7 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
         jain_slowdown=use.jain_slowdown,
         worst_share_error=use.worst_share_error,
         late_share=_late_share(log.jobs),
+        p99_wait_s=_percentile(wait_s, 99),
     )
 
 

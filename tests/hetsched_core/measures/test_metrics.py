@@ -363,6 +363,7 @@ def naive_measure(log: RunLog) -> Measures:
             sum(node.gpus for node in CLUSTER) * log.rounds * log.header.round_s,
         ),
         avg_latency_ratio=naive_mean(ratios),
+        p99_wait_s=naive_percentile([r.wait_s for r in done], 99),
     )
 
 
