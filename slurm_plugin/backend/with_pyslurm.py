@@ -141,7 +141,7 @@ class PyslurmBackend:
         """Return all nodes and jobs."""
         try:
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
-            kept = self._pyslurm.Reservations.load()
+            reservations = self._reservations()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
         rows = tuple((job.id, job) for job in jobs.values())
@@ -160,12 +160,14 @@ class PyslurmBackend:
             rows,
             lambda job: self._job(job, once.get(str(job.id), _NOTHING), over, before, every),
         )
-        try:
-            reservations = tuple(map(_reservation, kept.values()))
-        except ValueError:
-            # pyslurm does not show flags of which it does not know one.
-            reservations = read_reservations()
         return replace(self._splits.told(state), reservations=reservations)
+
+    def _reservations(self) -> tuple[SlurmReservation, ...]:
+        try:
+            return tuple(map(_reservation, self._pyslurm.Reservations.load().values()))
+        except ValueError:
+            # It knows neither all flags, nor names that are no UTF-8.
+            return read_reservations()
 
     def _job(
         self,

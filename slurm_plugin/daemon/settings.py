@@ -120,7 +120,7 @@ class DaemonSettings:
             raise InputError("a partition's name is empty; name those to manage")
         try:
             named = self.node_names
-        except NodeSetException as error:
+        except (NodeSetException, AssertionError) as error:
             raise InputError(
                 f"nodes = {self.nodes!r} is no list of nodes, such as n[0-3],n7: {error}"
             ) from None

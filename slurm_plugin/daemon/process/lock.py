@@ -38,13 +38,17 @@ class DaemonLock:
         self._descriptor = self._take()
 
     def check(self) -> None:
-        """Take the lock again if its file has been deleted.
+        """Take the lock again if its file has been deleted, as soon as it can be made.
 
         Raises:
             InputError: another daemon has been quicker.
         """
-        with suppress(OSError):
+        try:
             if os.path.samestat(self._path.stat(), os.fstat(self._descriptor)):
+                return
+        except OSError:
+            if not os.access(self._path.parent, os.W_OK | os.X_OK):
+                # Its folder is gone or closed, to another daemon of the same user as well.
                 return
         again = self._take()
         os.close(self._descriptor)

@@ -455,6 +455,17 @@ def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:
 
 
 @both
+def test_a_reservation_whose_name_is_no_utf_8_stops_nothing(site: Site) -> None:
+    name = "reservationname=x\udcff"
+    words = ("users=root", "starttime=now+60", "duration=1", "nodes=n2")
+    site.testbed.command("scontrol", "create", "reservation", name, *words)
+    try:
+        assert ("n2",) in [kept.nodes for kept in site.operator.read().reservations]
+    finally:
+        site.testbed.command("scontrol", "delete", name)
+
+
+@both
 def test_whether_a_waiting_job_shares_nodes_follows_its_partition(site: Site) -> None:
     job = site.submit("--gpus=1", "--partition=short")
     assert site.await_waiting(job).exclusive == ""

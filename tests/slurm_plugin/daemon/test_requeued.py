@@ -131,6 +131,20 @@ def test_a_node_that_was_mended_is_tried_again_at_once(how: str) -> None:
     assert told in site.world.aside["8"]
 
 
+def test_one_that_fails_at_each_start_waits_as_slurm_lets_it_from_the_second_time_on() -> None:
+    site = Site(running(WAITING, "n0", since_s=999.0), nodes=TWO)
+    site.cycle()
+    for restarts in (1, 2, 3):
+        begin_s = site.clock.now + 16.0
+        failed = replace(WAITING, restarts=restarts, begin_s=begin_s)
+        starts = places(site.see(failed, nodes=TWO))
+        assert starts.keys() == ({"1"} if restarts == 1 else set())
+        if not starts:
+            assert site.world.later.keys() == {"1"}
+            assert "1" in places(site.see(failed, nodes=TWO, seconds=16))
+        site.see(running(failed, "n0", since_s=site.clock.now), nodes=TWO, seconds=2)
+
+
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
     None
 ):

@@ -77,6 +77,7 @@ def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: 
         ("", 'nothing to manage; name partitions, or nodes: partitions = ["gpu"]'),
         ('partitions = "gpu"', """partitions = 'gpu': expected a list of names"""),
         ("partitions = []", "nothing to manage; name partitions, or nodes"),
+        ('nodes = "n[0-999999999]"', "nodes = 'n[0-999999999]' is no list of nodes"),
         ('nodes = "n[0-"', "nodes = 'n[0-' is no list of nodes, such as n[0-3],n7"),
         ('nodes = ","', "nothing to manage"),
         ('partitions = ["gpu", ""]', "a partition's name is empty"),

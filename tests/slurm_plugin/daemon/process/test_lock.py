@@ -73,6 +73,19 @@ def test_a_lock_whose_file_was_deleted_is_taken_again_or_given_up_to_who_was_qui
             quicker.kill()
 
 
+def test_a_lock_whose_folder_is_gone_is_held_on_to_and_taken_again_once_there_is_one(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "var"
+    folder.mkdir()
+    with DaemonLock(folder / "daemon.duckdb", 1.0) as lock:
+        folder.rename(tmp_path / "away")
+        lock.check()
+        folder.mkdir()
+        lock.check()
+        assert "another daemon runs" in refused(folder / "daemon.duckdb")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "since_s": 1e999}'])
 def test_a_holder_who_has_not_said_who_it_is_holds_it_all_the_same(path: Path, text: str) -> None:
     with DaemonLock(path, 1.0):
