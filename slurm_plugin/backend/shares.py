@@ -110,6 +110,16 @@ def parse_tiers(partitions: str) -> dict[str, int]:
     return {name: int(tier) for name, tier in found}
 
 
+def unbilled(partitions: str) -> frozenset[str]:
+    """Return the partitions that bill no GPUs, from `scontrol show partitions --oneliner`.
+
+    A job's use is what it is billed: its CPUs, unless TRESBillingWeights says otherwise.
+    """
+    lines = re.findall(r"PartitionName=(\S+)(.*)", partitions)
+    billed = re.compile(r" TRESBillingWeights=\S*gres/gpu", re.IGNORECASE)
+    return frozenset(name for name, rest in lines if not billed.search(rest))
+
+
 def parse_requeued(partitions: str, configuration: str) -> frozenset[str]:
     """Return the partitions whose jobs are requeued for those of partitions of a higher tier.
 

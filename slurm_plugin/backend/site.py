@@ -19,6 +19,7 @@ class SlurmSite:
     `shares` is who is due what and goes first, None where that could not be read.
     `cpus_per_node` is what all jobs of a partition may have of each node, where there is a limit.
     `licenses` is how many of each kind jobs may have together, without what is reserved.
+    `unbilled` are the partitions of which fair share counts no GPUs (TRESBillingWeights).
     `cluster` tells it from all others, whatever the configuration file is: its name, and where its
     first slurmctld listens.
     """
@@ -31,3 +32,4 @@ class SlurmSite:
     shares: SlurmShares | None = None
     cpus_per_node: Mapping[str, int] = field(default_factory=dict)
     licenses: Mapping[str, int] = field(default_factory=dict)
+    unbilled: frozenset[str] = frozenset()

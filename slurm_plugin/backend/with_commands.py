@@ -47,6 +47,7 @@ from slurm_plugin.backend.gres import (
 from slurm_plugin.backend.limits import cluster_of, cpus_per_node, jobs_are_private
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.running import require_commands, run_command
+from slurm_plugin.backend.shares import unbilled, weighs
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.splits import Splits
 from slurm_plugin.backend.state import (
@@ -157,6 +158,7 @@ def site_by_command(accounting: AccountingReader, once: AskedOnce) -> SlurmSite:
         told.shares,
         cpus_per_node(partitions),
         read_licenses(),
+        unbilled(partitions) if weighs(configuration, "FairShare") else frozenset(),
     )
 
 

@@ -12,7 +12,20 @@ def site_warnings(site: SlurmSite, settings: DaemonSettings) -> dict[str, str]:
     return {
         "partitions": _missing_partitions(site, settings),
         "kill_wait": _kill_wait(site, settings),
+        "billing": _billing(site, settings),
     }
+
+
+def _billing(site: SlurmSite, settings: DaemonSettings) -> str:
+    """Say so if shares are of CPUs."""
+    named = settings.partitions & site.unbilled
+    if not named:
+        return ""
+    return (
+        f"fair share counts no GPUs in partition {', '.join(sorted(named))}: a job of eight counts "
+        "as one of the same CPUs; set TRESBillingWeights=GRES/gpu=1 there in slurm.conf, if "
+        "accounts are to have GPU time by their shares"
+    )
 
 
 def _kill_wait(site: SlurmSite, settings: DaemonSettings) -> str:

@@ -199,6 +199,8 @@ def _partition(each: Partition) -> str:
         f"MaxTime={each.max_time}",
         f"PriorityTier={each.priority_tier}",
         *each.settings,
+        # As a site of GPUs has it: fair share counts them, and no CPUs.
+        "TRESBillingWeights=GRES/gpu=1.0",
         "State=UP",
     ]
     return " ".join(words)

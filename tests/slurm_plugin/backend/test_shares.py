@@ -16,6 +16,7 @@ from slurm_plugin.backend.shares import (
     parse_requeued,
     parse_shares,
     parse_tiers,
+    unbilled,
     weighs,
 )
 
@@ -65,6 +66,14 @@ def test_other_text_is_refused_or_read_and_never_worse(text: str) -> None:
     except ValueError:
         return
     assert set(used) <= set(tree.shares)
+
+
+def test_a_partition_that_bills_no_gpus_is_told() -> None:
+    told = "PartitionName={} AllowGroups=ALL TRES=cpu=9,gres/gpu=4{}\n"
+    weights = {"a": "", "b": " TRESBillingWeights=CPU=1.0,Mem=0.2G", "c": ""}
+    weights |= {"d": " TRESBillingWeights=CPU=0.1,GRES/gpu=1.0"}
+    lines = "".join(told.format(name, said) for name, said in weights.items())
+    assert unbilled(lines) == {"a", "b", "c"}
 
 
 def test_tiers_are_the_partition_s_and_then_the_qos_s_priority() -> None:

@@ -46,6 +46,16 @@ def test_what_is_wrong_is_said_once() -> None:
     assert set(site.world.warnings) == {"4"}
 
 
+def test_shares_that_count_no_gpus_are_told_where_they_are_of_managed_partitions() -> None:
+    site = Site(WAITING)
+    site.backend.where = SlurmSite(60.0, {"gpu": None}, unbilled=frozenset({"gpu", "cpu"}))
+    (said,) = warnings(site)
+    assert said.startswith("fair share counts no GPUs in partition gpu: ")
+    other = Site(WAITING)
+    other.backend.where = SlurmSite(60.0, {"gpu": None}, unbilled=frozenset({"cpu"}))
+    assert warnings(other) == ()
+
+
 def test_the_site_is_looked_up_again_when_the_clock_is_set_back() -> None:
     site = Site(WAITING, now=100_000.0)
     assert warnings(site) == ()

@@ -83,11 +83,14 @@ def test_each_gpu_has_a_device_file_and_each_type_is_accounted() -> None:
     ]
 
 
+BILLS = "TRESBillingWeights=GRES/gpu=1.0 State=UP"
+
+
 def test_a_usual_site_has_partitions_that_share_nodes_features_a_licence_and_priorities() -> None:
     site = usual_site(fake_nodes(5))
     assert conf(site, "PartitionName=") == [
-        "PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-00:00:00 PriorityTier=1 State=UP",
-        "PartitionName=short Nodes=n[0-2] Default=NO MaxTime=01:00:00 PriorityTier=1 State=UP",
+        f"PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-00:00:00 PriorityTier=1 {BILLS}",
+        f"PartitionName=short Nodes=n[0-2] Default=NO MaxTime=01:00:00 PriorityTier=1 {BILLS}",
     ]
     said = [line.partition(" Gres=")[2] for line in conf(site, "NodeName=")]
     assert said == [
@@ -107,7 +110,7 @@ def test_a_partition_s_line_says_all_that_was_given() -> None:
     partition = Partition("low", "n1", priority_tier=7, settings=("PreemptMode=REQUEUE",))
     (line,) = conf(FakeSite(fake_nodes(2), (partition,)), "PartitionName=")
     head = "PartitionName=low Nodes=n1 Default=NO MaxTime=INFINITE"
-    assert line == f"{head} PriorityTier=7 PreemptMode=REQUEUE State=UP"
+    assert line == f"{head} PriorityTier=7 PreemptMode=REQUEUE {BILLS}"
 
 
 def test_partitions_are_read_from_one_word() -> None:
