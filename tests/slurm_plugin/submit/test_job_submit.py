@@ -291,7 +291,7 @@ def test_a_module_that_breaks_lets_jobs_through_unmarked(
         with pytest.raises(TestbedError, match="expected GPU counts"):
             submitter.submit("--gpu-set=x")
     assert backend.read().jobs[job].mark == ""
-    log = (testbed.layout.logs / "slurmctld.log").read_text()
+    log = (testbed.layout.logs / "slurmctld.log").read_text(errors="replace")
     assert "attempt to call global 'nothing'" in log
 
 
