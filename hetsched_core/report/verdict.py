@@ -59,6 +59,8 @@ def trust(result: Result) -> tuple[Trust, tuple[str, ...]] | None:
     if moved := _moved_by_order(result):
         doubts = (*doubts, moved)
     if doubts:
+        if len(result.input.gpus) > 1 and result.input.settings.get("types") == "asked":
+            doubts = (*doubts, "`--types logged` holds each job to the GPU type that it ran on")
         return Trust.PARTLY, doubts
     there, waits = durations(close.avg_logged_wait_s, close.avg_wait_s)
     return Trust.YES, (f"jobs wait {waits} under {name} and {there} in the log, in a like order",)
@@ -88,10 +90,7 @@ def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str)
     there_s, here_s = _run_s(logged), _run_s(here)
     if there_s is not None and here_s is not None and abs(here_s / there_s - 1.0) > _SHORTER:
         ran, runs = durations(there_s, here_s)
-        yield (
-            f"its jobs ran {ran} on average, and run {runs} under {name}, on other GPU types: "
-            "`--types logged` holds each to its own"
-        )
+        yield f"its jobs ran {ran} on average, and run {runs} under {name}"
 
 
 def _times(close: Closeness) -> float:
@@ -157,7 +156,8 @@ def _best(result: Result) -> Iterator[str]:
         return
     below = f"{least} to {rest[-1]} %" if rest else f"{least} %"
     took, before = durations(mean.avg_jct_s, first.avg_jct_s)
-    text = f"{best} has the shortest: {took} on average, {below} below {before} under {name}"
+    text = f"{best} has the shortest completion times: {took} on average, {below} below {before}"
+    text += f" under {name}"
     runs_s, ran_s = _run_s(mean), _run_s(first)
     if runs_s is None or ran_s is None:
         yield f"{text}."

@@ -749,13 +749,12 @@ class LiveWorld:
             return False
         if not seen.restarts or seen.begin_s > now + _HURRIED_S:
             return True
-        if seen.copies or (known is not None and known.was_stopped(seen)):
-            return False
         run, at_s = self._hurried.get(seen.id, (-1, -math.inf))
-        if run != seen.restarts and at_s <= now < at_s + _HURRIED_S:
-            return True
         if run != seen.restarts:
-            self._hurried[seen.id] = seen.restarts, now
+            stopped = seen.copies or (known is not None and known.was_stopped(seen))
+            if not stopped and at_s <= now < at_s + _HURRIED_S:
+                return True
+            self._hurried[seen.id] = seen.restarts, (at_s if stopped else now)
         return False
 
     def let_go(self) -> Iterator[Release]:

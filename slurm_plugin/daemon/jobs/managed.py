@@ -165,9 +165,8 @@ class ManagedJob:
 
     def was_stopped(self, again: SlurmJob) -> bool:
         """Whether the run before the one that waits now was told to stop, or to save its state."""
-        if self.warned_s is not None and again.restarts > self.slurm.restarts:
-            self.stopped = self.slurm.restarts
-        return self.stopped == again.restarts - 1
+        warned = self.warned_s is not None and again.restarts > self.slurm.restarts
+        return warned or self.stopped == again.restarts - 1
 
     def lingers(self, now: float, grace_s: float) -> bool:
         """Whether it has been ending for longer than it may: it may do so for ever.

@@ -57,8 +57,8 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
             "the log, in a like order."
         ),
         (
-            "steady has the shortest: 2.50 h on average, 50 % below 5.00 h under slurm. Of that "
-            "jobs wait 0.50 h instead of 2.00 h, and run 2.00 h instead of 3.00 h."
+            "steady has the shortest completion times: 2.50 h on average, 50 % below 5.00 h under "
+            "slurm. Of that jobs wait 0.50 h instead of 2.00 h, and run 2.00 h instead of 3.00 h."
         ),
     ]
 
@@ -93,6 +93,12 @@ def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
     assert found is not None
     assert found[0] is Trust.PARTLY
     assert "ran 3.00 h on average, and run 2.50 h under slurm" in found[1][0].replace(SPACE, " ")
+    assert len(found[1]) == 1
+    # What would take that out is named where it was not done.
+    several = replace(INPUT, gpus={"a": 1, "b": 1}, settings={"types": "asked"})
+    found = trust(replace(result(), policies={"slurm": of(4.5, 2)}, input=several))
+    assert found is not None
+    assert found[1][-1].startswith("`--types logged` holds")
 
 
 def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
