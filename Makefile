@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-all test-nightly pyz soak soak-gangs \
+.PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-gpu test-all test-nightly pyz soak soak-gangs \
 	soak-mixed bench man lock clean
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test-slurm  the tests on a real Slurm, which they install privately (Debian, root)"
 	@echo "make test-slurm-stable  some of them on the Slurm of Debian's stable release"
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH))"
+	@echo "make test-gpu    those of the executor and the session on a GPU, and the table of switches"
 	@echo "make test-all    these four; PYTEST_ARGS=... goes to pytest in each"
 	@echo "make test-nightly  properties with many fresh examples"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
@@ -81,6 +82,14 @@ env-torch: .venv/.torch-installed
 
 test-torch: env-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
+
+# With the torch that is there, which must see a GPU: `make test-gpu BIN=/opt/torch/bin` without an environment.
+GPU_TESTS := test_executor.py test_executor_parts.py test_session.py test_resume.py
+test-gpu:
+	HETSCHED_DEVICE=cuda $(BIN)/python -m pytest -W default $(GPU_TESTS:%=tests/job_wrappers/torch/%) $(PYTEST_ARGS)
+	for mode in running profiling; do \
+		$(BIN)/python -m benchmarks.wrapper_cost $$mode --model convolution --device cuda || exit 1; done
+	$(BIN)/python -m benchmarks.executor_switch --device cuda --page docs/live/executor.md
 
 # One file that runs in a job without an installation, under Python 3.9 or later.
 pyz: build/hetsched-run.pyz

@@ -1,204 +1,153 @@
 """How long a device stands between tasks of different jobs, in the form of Hare's table 3.
 
-Two jobs of one model take turns on one device, each in tasks of one mini-batch. What a switch costs
-is the time from the end of a task to the end of the next, less what the next takes while its job
-runs alone with its model in place; medians. Three ways:
+Jobs of one model take turns on one device, each in tasks of one mini-batch, all of one round: what
+the end of a round costs (a step of the optimiser, on the host) is no switch. A switch is from the
+end of a task to the end of the next, less what a task takes; medians. Three ways:
 
 stop and start: a new process for each task: Python, torch, context, model, state, and the task.
 stand by: processes with contexts made and models built; a model goes when its task is done, and
     comes layer by layer for the next (the memory limit is that of one task).
-keep: both models stay (no limit), as speculative memory management has it while there is room.
+keep: all models stay (no limit), as speculative memory management has it while there is room.
 
-A new round's parameters come to the device in either, since both jobs have one task a round. In
-brackets, the share of the switch in switch and task. Usage:
+In brackets, the share of the switch in switch and task. A task's gradients are on the host when it
+ends, and written to a file while the next tasks run: so many jobs take turns that this is done
+before a job's next task. Usage:
 
-    python -m benchmarks.executor_switch [--device cuda]
-
-The models are stand-ins built of torch alone, named for what they resemble. On a CPU "device" is
-memory of the same kind, and what the ways share (Python, torch) is all that they differ in.
+    python -m benchmarks.executor_switch [--device cuda] [--models VGG19,BERT] [--page docs/...md]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
-from benchmarks.papers.page import markdown
-from job_wrappers.executor import Executor, Outcome, Task, TaskJob, Work
+from benchmarks.papers.page import filled, markdown
+from benchmarks.switch_models import MODELS, work
+from job_wrappers.executor import Executor, Outcome, Task, TaskJob
 
-MODELS = ("convolution", "residual", "transformer", "recurrent", "graph")
-
-
-def work(model: str, width: int) -> Work:
-    """Make one of the models; a job's function."""
-    import torch
-    from torch import nn
-
-    torch.set_num_threads(1)
-    made, inputs = globals()[f"_{model}"](width)
-
-    def batch(_round: int, _task: int) -> Any:
-        return inputs()
-
-    def loss(net: Any, some: Any) -> Any:
-        return nn.functional.cross_entropy(net(some[0]), some[1])
-
-    return Work(made, lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9), batch, loss)
-
-
-def _images(count: int) -> Callable[[], Any]:
-    import torch
-
-    return lambda: (torch.randn(count, 3, 32, 32), torch.randint(10, (count,)))
-
-
-def _convolution(width: int) -> tuple[Any, Any]:
-    """After VGG: plain convolutions and a wide classifier."""
-    from torch import nn
-
-    layers: list[Any] = []
-    last = 3
-    for factor in (1, 2, 4, 4):
-        layers += [nn.Conv2d(last, factor * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        last = factor * width
-    layers += [nn.Flatten(), nn.Linear(4 * last, 16 * width), nn.ReLU(), nn.Linear(16 * width, 10)]
-    return nn.Sequential(*layers), _images(16)
-
-
-def _residual(width: int) -> tuple[Any, Any]:
-    """After ResNet: blocks with normalisation, added to what they were given."""
-    from torch import nn
-
-    def block() -> Any:
-        body = nn.Sequential(
-            *(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()),
-            *(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)),
-        )
-        plain = body.forward
-        body.forward = lambda x: (x + plain(x)).relu()
-        return body
-
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
-    stem = [nn.Conv2d(3, width, 3, stride=2), nn.BatchNorm2d(width), nn.ReLU()]
-    return nn.Sequential(*stem, *(block() for _ in range(6)), *head), _images(16)
-
-
-def _transformer(width: int) -> tuple[Any, Any]:
-    """After BERT: embedded words, encoder layers, a class of the first."""
-    import torch
-    from torch import nn
-
-    layer = nn.TransformerEncoderLayer(4 * width, 4, 8 * width, batch_first=True)
-    first = nn.Flatten(0, 1)
-    first.forward = lambda x: x[:, 0]
-    net = nn.Sequential(
-        nn.Embedding(5000, 4 * width),
-        nn.TransformerEncoder(layer, 4, enable_nested_tensor=False),
-        *(first, nn.Linear(4 * width, 10)),
-    )
-    return net, lambda: (torch.randint(5000, (8, 32)), torch.randint(10, (8,)))
-
-
-def _recurrent(width: int) -> tuple[Any, Any]:
-    """After DeepSpeech: recurrent layers over frames."""
-    import torch
-    from torch import nn
-
-    last = nn.Identity()
-    last.forward = lambda x: x[0][:, -1]
-    net = nn.Sequential(nn.LSTM(40, 4 * width, 2, batch_first=True), last)
-    net.append(nn.Linear(4 * width, 10))
-    return net, lambda: (torch.randn(8, 40, 40), torch.randint(10, (8,)))
-
-
-def _graph(width: int) -> tuple[Any, Any]:
-    """After GraphSAGE: means over sampled neighbours, two layers deep."""
-    import torch
-    from torch import nn
-
-    mean = nn.Identity()
-    mean.forward = lambda x: x.mean(1)
-    net = nn.Sequential(
-        *(nn.Linear(64, 4 * width), nn.ReLU(), mean),
-        *(nn.Linear(4 * width, 4 * width), nn.ReLU(), nn.Linear(4 * width, 10)),
-    )
-    return net, lambda: (torch.randn(64, 10, 64), torch.randint(10, (64,)))
+WAYS = ("stop and start", "stand by", "keep")
 
 
 @dataclass(frozen=True)
-class Switch:
-    """Medians of one way and model.
+class Switches:
+    """Medians of one model.
 
     Attributes:
-        switch_s: what a switch costs.
-        task_s: what a task takes without one.
+        task_s: what a task takes in a process that has its model in place.
+        by_way: what a switch costs, in the order of `WAYS`.
+        size: bytes of the model.
     """
 
-    switch_s: float
     task_s: float
+    by_way: tuple[float, ...]
+    size: int
 
-    def __str__(self) -> str:
-        share = 100 * self.switch_s / (self.switch_s + self.task_s)
-        return f"{1000 * self.switch_s:.2f} ms ({share:.1f} %)"
-
-
-def pair(model: str, width: int, rounds: int) -> list[TaskJob]:
-    given = {"model": model, "width": width}
-    spec = globals()["__spec__"]  # None if this file was run by its path
-    make = f"{spec.name if spec else __file__}:work"
-    return [TaskJob(f"{model}-{n}", make, rounds, seed=n, arguments=given) for n in range(2)]
-
-
-def intervals(outcomes: Sequence[Outcome]) -> list[float]:
-    """Return seconds from the end of a task to the end of the next, the first few left out."""
-    assert not any(o.failed for o in outcomes), [o.failed for o in outcomes if o.failed]
-    ends = [o.ended_s for o in outcomes]
-    return [after - before for before, after in pairwise(ends)][4:]
+    def cells(self) -> list[str]:
+        """Its row of the table."""
+        return [
+            f"{self.size / 1e6:.0f} MB",
+            f"{1000 * self.task_s:.1f} ms",
+            *(
+                f"{1000 * each:.2f} ms ({100 * each / (each + self.task_s):.1f} %)"
+                for each in self.by_way
+            ),
+        ]
 
 
-def run(jobs: list[TaskJob], tasks: list[Task], device: str, limit: int | None) -> list[Outcome]:
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Executor(Path(name), jobs, device=device, limit=limit) as executor,
-    ):
-        executor.await_standby()
-        return list(executor.run(tasks))
+@dataclass(frozen=True)
+class Turns:
+    """Jobs of one model that take turns; their round does not end."""
+
+    model: str
+    device: str
+    count: int
+    tasks: int
+
+    def jobs(self) -> list[TaskJob]:
+        """Return them, each with a task in its round that is never run."""
+        given = {"model": self.model}
+        return [
+            TaskJob(f"job-{n}", f"{work.__module__}:work", 1, self.tasks + 1, n, arguments=given)
+            for n in range(self.count)
+        ]
+
+    def run(self, limit: int | None) -> Generator[list[Outcome], None, None]:
+        """Yield nothing when each job has had two tasks, and in the end what became of all."""
+        jobs, folder = self.jobs(), Path("/dev/shm")
+        order = [Task(job.name, 0, number) for number in range(self.tasks) for job in jobs]
+        with (
+            tempfile.TemporaryDirectory(dir=folder if folder.is_dir() else None) as name,
+            Executor(
+                Path(name), jobs, device=self.device, limit=limit, standby=self.count
+            ) as executor,
+        ):
+            executor.await_standby()
+            outcomes = executor.run(order)
+            # The first tasks of a job get memory and choose algorithms.
+            began = list(islice(outcomes, 2 * self.count))
+            yield []
+            found = [*began, *outcomes]
+            if failed := [o.failed for o in found if o.failed]:
+                sys.exit(f"{self.model}: {failed[0]}")
+            yield found
 
 
-def measured(model: str, width: int, device: str, count: int) -> list[Switch]:
-    """Return the three ways of one model."""
-    jobs = pair(model, width, count)
-    turns = [task for both in zip(*(job.tasks() for job in jobs), strict=True) for task in both]
-    alone = run(jobs[:1], jobs[0].tasks(), device, None)
-    # From the end of a task to the end of the next of the same job its gradients are stored, which
-    # another job's task would not wait for: what it takes is its own passes.
-    task_s = statistics.median(o.ended_s - o.began_s for o in alone[4:])
-    need = max(o.held + o.working for o in alone)
-    found = [stopped_and_started(jobs[0], device, max(3, count // 8))]
-    found += [statistics.median(intervals(run(jobs, turns, device, m))) for m in (need, None)]
-    return [Switch(max(0.0, interval - task_s), task_s) for interval in found]
+def in_turn(models: Sequence[Turns], limits: Sequence[int | None]) -> list[list[Outcome]]:
+    """Run jobs of each model: all begin side by side, and go on while no other does."""
+    runs = [turns.run(limit) for turns, limit in zip(models, limits, strict=True)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(next, runs))
+    found = []
+    for each in runs:
+        found.append(next(each))
+        each.close()
+    return found
 
 
-def stopped_and_started(job: TaskJob, device: str, count: int) -> float:
+def measured(models: Sequence[Turns]) -> list[Switches]:
+    """Return what switches between jobs of each model cost."""
+    kept = in_turn(models, [None] * len(models))
+    sizes = [
+        max(o.held for o in each) // turns.count for turns, each in zip(models, kept, strict=True)
+    ]
+    needs = [size + max(o.working for o in each) for size, each in zip(sizes, kept, strict=True)]
+    left = in_turn(models, needs)
+    found = []
+    for turns, size, *ways in zip(models, sizes, left, kept, strict=True):
+        # With its last task a job leaves the device, which is no switch.
+        ways = [outcomes[2 * turns.count : -turns.count] for outcomes in ways]
+        task_s = statistics.median(o.ended_s - o.began_s for o in ways[1])
+        whole = [stopped_and_started(turns.jobs()[0], turns.device), *map(interval, ways)]
+        found.append(Switches(task_s, tuple(max(0.0, each - task_s) for each in whole), size))
+    return found
+
+
+def interval(outcomes: Sequence[Outcome]) -> float:
+    """Return the median of seconds from the end of a task to the end of the next."""
+    return statistics.median(b.ended_s - a.ended_s for a, b in pairwise(outcomes))
+
+
+def stopped_and_started(job: TaskJob, device: str) -> float:
     """Return seconds from the end of a task in one process to the end of the next in another."""
     with tempfile.TemporaryDirectory() as name:
         ends = []
-        for task in job.tasks()[: count + 1]:
+        for task in job.tasks()[:3]:
             words = [sys.executable, "-c", _ONE, repr(asdict(job)), name, device]
             done = subprocess.run(
                 [*words, str(task.round), str(task.number)],
                 cwd=Path(__file__).parents[1],
                 check=True,
-                capture_output=True,
+                stdout=subprocess.PIPE,
                 text=True,
             )
             ends.append(float(done.stdout))
@@ -220,24 +169,42 @@ trainer.store(made)
 """
 
 
+def machine(device: str) -> str:
+    """What all of it ran on."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
+    return f"{name}, torch {torch.__version__}, {os.cpu_count()} cores"
+
+
 def main() -> None:
+    """Measure the models, each told as soon as it is there."""
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--tasks", type=int, default=24, help="of each job")
+    parser.add_argument("--jobs", type=int, default=6, help="that take turns")
+    parser.add_argument("--tasks", type=int, default=6, help="of each job")
     parser.add_argument("--models", default=",".join(MODELS), help="default all")
-    parser.add_argument("--width", type=int, default=64, help="of the models")
+    parser.add_argument("--at-once", type=int, default=4, help="models whose jobs are made at once")
+    parser.add_argument("--page", type=Path, help="whose figures `switch` are written anew")
     given = parser.parse_args()
     began = time.time()
-    ways = ("stop and start", "stand by", "keep")
-    models = given.models.split(",")
-    columns = [measured(model, given.width, given.device, given.tasks) for model in models]
-    lines = [
-        (way, *map(str, cells)) for way, cells in zip(ways, zip(*columns, strict=True), strict=True)
+    lines = []
+    models = [
+        Turns(name, given.device, given.jobs, given.tasks) for name in given.models.split(",")
     ]
-    lines.append(("a task", *(f"{1000 * column[0].task_s:.1f} ms" for column in columns)))
-    table = markdown(("", *models), lines)
-    sys.stdout.write(f"{table}\n{given.device}, {time.time() - began:.0f} s\n")
+    for at in range(0, len(models), given.at_once):
+        some = models[at : at + given.at_once]
+        for turns, found in zip(some, measured(some), strict=True):
+            lines.append((turns.model, *found.cells()))
+            sys.stdout.write(f"{' | '.join(lines[-1])}\n")
+            sys.stdout.flush()
+    table = markdown(("", "model", "a task", *WAYS), lines)
+    where = f"{machine(given.device)}; {time.time() - began:.0f} s in all."
+    text = f"{table}\n\n{where}"
+    sys.stdout.write(f"{text}\n")
+    if given.page:
+        given.page.write_text(filled(given.page.read_text(), {"switch": text}))
 
 
 if __name__ == "__main__":

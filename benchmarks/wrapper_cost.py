@@ -56,10 +56,10 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def training(case: Case, in_session: bool) -> Iterator[None]:
+def training(case: Case, in_session: bool, device: str) -> Iterator[None]:
     """Train without end; yields after each step."""
     torch.manual_seed(0)
-    model = case.model()
+    model = case.model().to(device)
     if torch.distributed.is_initialized():
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -68,15 +68,17 @@ def training(case: Case, in_session: bool) -> Iterator[None]:
     batches: Any = loader if session is None else session
     for _ in itertools.repeat(0) if session is None else session.epochs(10**6):
         for inputs, targets in batches:
-            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            out = model(inputs.to(device))
+            torch.nn.functional.cross_entropy(out, targets.to(device)).backward()
             optimizer.step()
             optimizer.zero_grad()
             yield
 
 
-def compare(case: Case, steps: int, pairs: int, as_row: bool) -> None:
+def compare(case: Case, steps: int, pairs: int, device: str, as_row: bool) -> None:
     """Let both take turns, and tell on rank 0."""
-    plain, ours = training(case, False), training(case, True)
+    plain, ours = training(case, False, device), training(case, True, device)
+    settle = torch.cuda.synchronize if device != "cpu" else lambda: None
     for loop in (plain, ours):
         for _ in range(2 * WARM_UP + 30):
             next(loop)
@@ -89,6 +91,7 @@ def compare(case: Case, steps: int, pairs: int, as_row: bool) -> None:
             begun, cpu_s = time.perf_counter(), time.thread_time()
             for _ in range(steps):
                 next(loop)
+            settle()
             blocks[which].append((time.perf_counter() - begun) / steps)
             worked[which].append((time.thread_time() - cpu_s) / steps)
     if int(os.environ.get("RANK", "0")) != 0:
@@ -206,6 +209,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=50, help="in a block")
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument(
+        "--device", default="cpu", help="of one process; `checkpoint` has cpu alone"
+    )
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--row", action="store_true", help="print a row of the table")
     given = parser.parse_args()
@@ -232,7 +238,7 @@ def main() -> None:
         if given.what == "profiling":
             # As it is told to itself: it goes on profiling.
             report.ITERATIONS = 10**9  # type: ignore[attr-defined]
-        compare(CASES[given.model], given.steps, given.pairs, given.row)
+        compare(CASES[given.model], given.steps, given.pairs, given.device, given.row)
     if int(os.environ.get("RANK", "0")) == 0:
         say(f"{load} before, {os.getloadavg()[0]:.1f} after")
 

@@ -100,9 +100,11 @@ class ModelLayers:
             found[name] = gradient = parameter.grad
             if gradient is not None:
                 gradient = gradient.to_dense() if gradient.is_sparse else gradient
-                found[name] = gradient.to("cpu", copy=True)
+                found[name] = self._on_host(gradient)
                 gradient.zero_()
                 parameter.grad = None
+        if self._stream is not None:
+            self._torch.cuda.current_stream(self._device).synchronize()
         return found
 
     def tensors(self) -> list[Any]:
@@ -148,7 +150,8 @@ class ModelLayers:
             if slot.there is None:
                 slot.there = self._torch.empty_like(slot.host, device=self._device)
                 slot.tensor.data = slot.there
-        self._loading = self._loader.submit(self._copy, stale)
+        began = None if self._stream is None else self._torch.cuda.current_stream().record_event()
+        self._loading = self._loader.submit(self._copy, stale, began)
 
     def wait(self) -> None:
         """Wait until `load` has done all of it; raise what it met."""
@@ -182,6 +185,12 @@ class ModelLayers:
         if self._stream is not None:
             self._torch.cuda.empty_cache()
 
+    def _on_host(self, tensor: Any) -> Any:
+        """Begin to copy a tensor from the device; pinned memory makes that many times faster."""
+        pinned = self._stream is not None
+        host = self._torch.empty_like(tensor, device="cpu", pin_memory=pinned)
+        return host.copy_(tensor, non_blocking=True)
+
     def _found(self) -> list[_Slot]:
         slots: dict[int, _Slot] = {}
         for prefix, module in self.model.named_modules():
@@ -204,10 +213,13 @@ class ModelLayers:
             slot.stale = True
         self._loading = None
 
-    def _copy(self, slots: list[_Slot]) -> None:
+    def _copy(self, slots: list[_Slot], began: Any) -> None:
         """Copy tensors in this order; in the thread that loads."""
         try:
             with self._torch.cuda.stream(self._stream):  # of no stream, nothing
+                if self._stream is not None:
+                    # Memory that was just got may still be in use by what was queued before.
+                    self._stream.wait_event(began)
                 for slot in slots:
                     slot.there.copy_(slot.host, non_blocking=True)
                     if self._stream is not None:

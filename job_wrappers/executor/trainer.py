@@ -160,8 +160,14 @@ class Trainer:
     def _batch_of(self, round_: int, number: int) -> Any:
         if self._batch is None or self._batch[:2] != (round_, number):
             self._job.begin_random("batch", round_, number)
-            self._batch = (round_, number, self._work.batch(round_, number))
+            self._batch = (round_, number, self._pinned(self._work.batch(round_, number)))
         return self._batch[2]
+
+    def _pinned(self, batch: Any) -> Any:
+        """Return a batch in memory from which a GPU takes it fast, if it is to go to one."""
+        if not self._device.startswith("cuda"):
+            return batch
+        return mapped(batch, lambda leaf: leaf.pin_memory() if _is_tensor(leaf) else leaf)
 
 
 def _tensors(state: Any) -> list[Any]:
@@ -173,5 +179,9 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _moved(state: Any, device: str) -> Any:
-    """Return a copy on the device, whatever device that is."""
-    return mapped(state, lambda leaf: leaf.to(device, copy=True) if _is_tensor(leaf) else leaf)
+    """Return a copy that is on its way to the device, whatever device that is."""
+
+    def moved(leaf: Any) -> Any:
+        return leaf.to(device, copy=True, non_blocking=True) if _is_tensor(leaf) else leaf
+
+    return mapped(state, moved)

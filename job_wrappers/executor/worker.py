@@ -57,10 +57,10 @@ def _warm_up(device: str) -> None:
     torch.set_num_threads(1)
     where = torch.device(device)
     if where.type == "cuda":
-        count = torch.cuda.device_count()
-        if (where.index or 0) >= count:
+        count, index = torch.cuda.device_count(), where.index or 0
+        if index >= count:
             raise ValueError(f"torch {torch.__version__} sees {count} CUDA devices")
-        torch.cuda.set_device(where)
+        torch.cuda.set_device(index)
     some = torch.randn(32, 32, device=where, requires_grad=True)
     (some @ some).sum().backward()
     if where.type == "cuda":

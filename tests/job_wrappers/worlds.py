@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NONCE = "ab12cd34ef56"
 JOB_PYTHON = os.environ.get("HETSCHED_JOB_PYTHON", sys.executable)
 """A job's own Python may be older than that of these tests."""
+DEVICE = os.environ.get("HETSCHED_DEVICE", "cpu")
+"""On which the tests with torch train: `make test-gpu` says cuda."""
 
 
 def environment(
@@ -162,6 +164,7 @@ def launch(
     ]
     # It is not to ask a Slurm about the job.
     own = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HETSCHED_GPU_TYPE": "cpu"}
+    own["HETSCHED_DEVICE"] = DEVICE
     own |= {"HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment(run, gpus, own), capture_output=True, text=True, timeout=120

@@ -10,18 +10,20 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from job_wrappers.executor import Executor, Outcome, Task, TaskJob
+from job_wrappers import executor as executors
+from job_wrappers.executor import Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
-from tests.job_wrappers.worlds import ROOT, same
+from tests.job_wrappers.worlds import DEVICE, ROOT, same
 
+Executor = partial(executors.Executor, device=DEVICE)
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 
 
@@ -48,9 +50,9 @@ def plan(folder: Path, jobs: list[TaskJob], order: list[tuple[str, int, int]]) -
 def command(plan: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
     """Start the command on a plan, in a Python that does something before."""
     code = f"{before}import sys\nfrom job_wrappers.executor.__main__ import main; sys.exit(main())"
-    given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", *words]
+    given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", f"--device={DEVICE}"]
     return subprocess.Popen(
-        given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*given, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -65,7 +67,7 @@ THREE = (job("classifier", 4, 1), job("convolution", 2, 3), job("transformer", 3
 def alone(made: TaskJob) -> Any:
     """What a job comes to alone, in this process."""
     with TemporaryDirectory() as name:
-        trainer = Trainer(made, Path(name), "cpu", 0.0)
+        trainer = Trainer(made, Path(name), DEVICE, 0.0)
         for task in made.tasks():
             trainer.store(trainer.train(task.round, task.number)[1])
         return final(Path(name), made)

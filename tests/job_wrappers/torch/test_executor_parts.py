@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -23,7 +24,8 @@ from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import ModelLayers
 from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
-from tests.job_wrappers.worlds import same
+from job_wrappers.states import mapped
+from tests.job_wrappers.worlds import DEVICE, same
 
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 
@@ -33,7 +35,7 @@ def job(make: str, rounds: int = 3, scale: int = 1, **arguments: Any) -> TaskJob
 
 
 def trainer(folder: Path, make: str, rounds: int = 3, scale: int = 1, **arguments: Any) -> Trainer:
-    return Trainer(job(make, rounds, scale, **arguments), folder, "cpu", 0.0)
+    return Trainer(job(make, rounds, scale, **arguments), folder, DEVICE, 0.0)
 
 
 def do(trainer: Trainer, round_: int, number: int = 0) -> float | None:
@@ -45,6 +47,7 @@ def do(trainer: Trainer, round_: int, number: int = 0) -> float | None:
 def plain(made: TaskJob) -> dict[str, Any]:
     """The same job in plain torch: gradients of a round's tasks, their mean, one step."""
     work = made.work()
+    device = torch.device(DEVICE)
     optimizer = work.optimizer(list(work.model.parameters()))
     for round_ in range(made.rounds):
         start = {name: b.clone() for name, b in work.model.named_buffers()}
@@ -57,9 +60,11 @@ def plain(made: TaskJob) -> dict[str, Any]:
             batch = work.batch(round_, task)
             made.begin_random("task", round_, task)
             work.model.zero_grad()
-            work.loss(work.model, batch).backward()
-            gradients.append({n: p.grad.clone() for n, p in work.model.named_parameters()})
-            buffers.append({n: b.clone() for n, b in work.model.named_buffers()})
+            # The optimiser works on the host, whatever the device.
+            there = copy.deepcopy(work.model).to(device)
+            work.loss(there, mapped(batch, lambda leaf: leaf.to(device))).backward()
+            gradients.append({n: p.grad.cpu() for n, p in there.named_parameters()})
+            buffers.append({n: b.cpu() for n, b in there.named_buffers()})
         for name, parameter in work.model.named_parameters():
             parameter.grad = mean([g[name] for g in gradients])
         for name, buffer in work.model.named_buffers():
@@ -158,7 +163,7 @@ def test_a_damaged_gradient_is_removed_for_its_task_to_run_again(tmp_path: Path)
 
 def test_a_model_that_leaves_the_device_is_overwritten_there() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    layers = ModelLayers(model, "cpu")
+    layers = ModelLayers(model, DEVICE)
     layers.load()
     layers.wait()
     there = [tensor.view(-1) for tensor in layers.tensors()]
@@ -182,9 +187,10 @@ def test_a_forward_pass_waits_for_each_layer_and_for_no_other(
 ) -> None:
     torch.manual_seed(0)
     model = network_with_a_child_that_is_never_called()
-    inputs = torch.randn(2, 3)
-    expected = model(inputs)
-    layers = ModelLayers(model, "cpu")
+    inputs = torch.randn(2, 3, device=DEVICE)
+    expected = model.to(DEVICE)(inputs)
+    model.cpu()
+    layers = ModelLayers(model, DEVICE)
     original = torch.Tensor.copy_
     began = [threading.Event() for _ in model]
     copied: list[torch.Tensor] = []
@@ -216,7 +222,7 @@ def test_a_forward_pass_waits_for_each_layer_and_for_no_other(
 
 
 def test_an_error_of_the_transfer_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = ModelLayers(nn.Linear(3, 3), "cpu")
+    layers = ModelLayers(nn.Linear(3, 3), DEVICE)
 
     def fails(*_: Any, **__: Any) -> None:
         raise MemoryError("the device is full")
@@ -246,7 +252,7 @@ Fused: Any = type(
 
 
 def test_a_gradient_that_was_saved_in_the_forward_pass_is_not_cleaned() -> None:
-    weight = torch.randn(4, requires_grad=True)
+    weight = torch.randn(4, device=DEVICE, requires_grad=True)
     with Cleaner().watch():
         out = Fused.apply(weight * 2)
     out.backward()
@@ -265,7 +271,8 @@ def test_cleaning_changes_no_gradient() -> None:
             torch.randn(2, 1, 8, 8),
         ),
     ]
-    for model, inputs in models:
+    for made, drawn in models:
+        model, inputs = made.to(DEVICE), drawn.to(DEVICE)
         gradients = []
         for watched in (False, True):
             model.zero_grad()
@@ -283,9 +290,10 @@ def test_cleaning_changes_no_gradient() -> None:
 def test_what_a_layer_kept_is_overwritten_as_soon_as_its_backward_pass_is_done() -> None:
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(50, 50), nn.Tanh()) for _ in range(4)))
     cleaner = Cleaner()
+    layers.to(DEVICE)
     cleaner.spare(layers.parameters())
     seen: list[tuple[int, int]] = []
-    inputs = torch.randn(8, 50, requires_grad=True)
+    inputs = torch.randn(8, 50, device=DEVICE, requires_grad=True)
     with cleaner.watch():
         out = inputs
         for layer in layers:
@@ -302,12 +310,20 @@ def test_what_a_layer_kept_is_overwritten_as_soon_as_its_backward_pass_is_done()
     assert (cleaner.cleaned, cleaner.peak) == (4 * one, held)
 
 
+def lent(memory: torch.Tensor) -> torch.Tensor:
+    """The same memory as another tensor's, which has no part in who holds it."""
+    if memory.is_cuda:
+        at = {"data": (memory.data_ptr(), False), "shape": memory.shape, "typestr": "<f4"}
+        return torch.as_tensor(SimpleNamespace(__cuda_array_interface__={**at, "version": 2}))
+    return torch.from_numpy(memory.numpy())
+
+
 def test_the_content_of_what_was_kept_is_gone_not_only_its_pointer() -> None:
     # Memory of ours, that can still be looked at when torch has given it up.
-    memory = np.ones(8, dtype=np.float32)
-    weight = torch.ones(8, requires_grad=True)
+    memory = torch.ones(8, device=DEVICE)
+    weight = torch.ones(8, device=DEVICE, requires_grad=True)
     with Cleaner().watch():
-        out = (torch.from_numpy(memory) * weight).sum()
+        out = (lent(memory) * weight).sum()
     assert memory.all()
     out.backward()
     assert not memory.any()
@@ -316,9 +332,9 @@ def test_the_content_of_what_was_kept_is_gone_not_only_its_pointer() -> None:
 
 
 def test_parameters_and_what_the_job_still_holds_are_not_overwritten() -> None:
-    model = nn.Sequential(nn.Linear(5, 5), nn.Tanh())
+    model = nn.Sequential(nn.Linear(5, 5), nn.Tanh()).to(DEVICE)
     before = [p.detach().clone() for p in model.parameters()]
-    inputs = torch.randn(3, 5)
+    inputs = torch.randn(3, 5, device=DEVICE)
     cleaner = Cleaner()
     with cleaner.watch():
         out = model(inputs)
@@ -370,7 +386,7 @@ def test_models_are_kept_that_come_next_as_far_as_there_is_room(
         (lambda: TaskJob("a", f"{JOBS}:no_work", 1).work(), "returned no Work"),
         (lambda: TaskJob("a", f"{JOBS}:absent", 1).work(), "has no function 'absent'"),
         (
-            lambda: ModelLayers(nn.Linear(3, 3), "cpu").put({"weight": torch.zeros(2, 2)}),
+            lambda: ModelLayers(nn.Linear(3, 3), DEVICE).put({"weight": torch.zeros(2, 2)}),
             "does not fit",
         ),
     ],

@@ -15,7 +15,7 @@ import pytest
 from job_wrappers.session import SessionError, TrainingSession
 from job_wrappers.session.phases import CpuMarks, PhaseTimer
 from job_wrappers.session.run import Stopped
-from tests.job_wrappers.worlds import fill
+from tests.job_wrappers.worlds import DEVICE, fill
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def session_of(
     """A session, its model and its optimiser."""
     import torch
 
-    model = torch.nn.Linear(features, 1)
+    model = torch.nn.Linear(features, 1, device=DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     loader = torch.utils.data.DataLoader(
         Slow(0.0) if data is None else data, batch_size=4, num_workers=workers
@@ -63,7 +63,7 @@ def train(session: TrainingSession, model: Any, optimizer: Any, steps: int) -> l
     seen = []
     for x, _ in session:
         seen.append(x[:, 0].tolist())
-        model(x).sum().backward()
+        model(x.to(DEVICE)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         if len(seen) == steps:
@@ -122,7 +122,7 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     session.save()
     monkeypatch.setattr("job_wrappers.session.checkpoints.pieces_of", odd)
     for x, _ in session:
-        model(x).sum().backward()
+        model(x.to(DEVICE)).sum().backward()
         optimizer.step()
         if session.steps == 2:
             signal.raise_signal(signal.SIGTERM)
@@ -194,25 +194,45 @@ def test_of_short_steps_so_many_are_measured_as_a_line_has_room_for(
     session.finish()
 
 
+def resting() -> Callable[[float], object]:
+    """What keeps the device busy for some seconds; on a GPU the call returns at once."""
+    import torch
+
+    if DEVICE == "cpu":
+        return time.sleep
+    torch.cuda._sleep(1)  # once before it is timed
+    torch.cuda.synchronize()
+    begun, cycles = time.perf_counter(), 100_000_000
+    torch.cuda._sleep(cycles)
+    torch.cuda.synchronize()
+    per_s = cycles / (time.perf_counter() - begun)
+    # A clock may rise meanwhile, and then the same cycles take less.
+    return lambda seconds: torch.cuda._sleep(int(1.1 * seconds * per_s))
+
+
 def test_the_phases_of_a_step_add_up_to_it() -> None:
     import torch
 
-    model = torch.nn.Linear(3, 1)
+    model = torch.nn.Linear(3, 1, device=DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, rest = torch.ones(4, 3, device=DEVICE), resting()
+    model(inputs).sum().backward()  # what is made at the first use of a device is no step's
     timer = PhaseTimer(torch, model, optimizer)
     timer.look()
+    timer.settle()
     timer.begin()
     begun = time.perf_counter()
-    time.sleep(0.01)
+    rest(0.01)
     timer.got_data()
-    loss = model(torch.ones(4, 3)).sum()
-    time.sleep(0.02)
+    loss = model(inputs).sum()
+    rest(0.02)
     loss.backward()
-    time.sleep(0.03)
+    rest(0.03)
     optimizer.step()
-    time.sleep(0.04)
+    rest(0.04)
     assert timer.stepped
     timer.end_step()
+    timer.settle()
     whole_s = time.perf_counter() - begun
     (step,) = timer.finished()
     assert list(timer.finished()) == []
@@ -228,10 +248,11 @@ def test_an_evaluation_between_steps_is_no_step_of_its_own() -> None:
     import torch
 
     for count, (x, _) in enumerate(session):
+        there = x.to(DEVICE)
         with torch.no_grad():
-            model(x)
-        model(x)  # a forward pass that is never followed by a backward pass
-        model(x).sum().backward()
+            model(there)
+        model(there)  # a forward pass that is never followed by a backward pass
+        model(there).sum().backward()
         optimizer.step()
         if count == 4:
             break

@@ -21,6 +21,7 @@ if given.shard:
     checkpoints.SHARD_BYTES = 0
 
 torch.set_num_threads(1)
+device = os.environ["HETSCHED_DEVICE"]
 torch.manual_seed(3)
 several = size > 1
 if several:
@@ -49,7 +50,7 @@ inputs = torch.randn(given.samples, 12)
 data = TensorDataset(inputs, (inputs @ torch.randn(12)).tanh())
 model: nn.Module = nn.Sequential(
     nn.Linear(12, 24), nn.Tanh(), nn.Dropout(given.dropout), nn.Linear(24, 1)
-).double()
+).to(device, torch.double)
 if several:
     model = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -70,7 +71,8 @@ losses = (given.out / "losses.txt").open("a", buffering=1)
 batches = 0
 for epoch in session.epochs(given.epochs):
     for x, y in session:
-        loss = nn.functional.mse_loss(model(x.double()).squeeze(1), y.double())
+        there = x.to(device, torch.double), y.to(device, torch.double)
+        loss = nn.functional.mse_loss(model(there[0]).squeeze(1), there[1])
         loss.backward()
         session.loss = loss
         batches += 1
