@@ -72,16 +72,14 @@ def _site_policy(result: Result) -> str:
 
 def _wrong(close: Closeness, name: str) -> Iterator[str]:
     if _times(close) > _FACTOR:
-        there, here = durations(close.avg_logged_wait_s, close.avg_wait_s)
-        yield f"its jobs waited {there} on average, and wait {here} under {name}"
+        yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _RANK:
         yield f"it is other jobs that wait under {name}"
 
 
 def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str) -> Iterator[str]:
     if _times(close) > _GOOD_FACTOR:
-        there, waits = durations(close.avg_logged_wait_s, close.avg_wait_s)
-        yield f"its jobs waited {there} on average, and wait {waits} under {name}"
+        yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _GOOD_RANK:
         yield (
             f"it is in part other jobs that wait under {name} (rank correlation "
@@ -91,6 +89,11 @@ def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str)
     if there_s is not None and here_s is not None and abs(here_s / there_s - 1.0) > _SHORTER:
         ran, runs = durations(there_s, here_s)
         yield f"its jobs ran {ran} on average, and run {runs} under {name}"
+
+
+def _waits(close: Closeness, name: str) -> str:
+    there, here = durations(close.avg_logged_wait_s, close.avg_wait_s)
+    return f"its jobs waited {there} on average, and wait {here} under {name}"
 
 
 def _times(close: Closeness) -> float:

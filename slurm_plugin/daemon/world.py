@@ -6,7 +6,6 @@ costs by what changed.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -58,6 +57,7 @@ from slurm_plugin.daemon.jobs.copies import (
     left_of,
     startable,
 )
+from slurm_plugin.daemon.jobs.delays import Delays
 from slurm_plugin.daemon.jobs.feasible import feasible_request, with_enough_nodes, with_whole_nodes
 from slurm_plugin.daemon.jobs.gangs import (
     element_id,
@@ -114,9 +114,6 @@ _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places i
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
-_HURRIED_S = 300.0
-"""Once in so long a job that ended by itself is started again without Slurm's delay, which is
-shorter; a later begin is its user's word."""
 _NO_SHAPES: frozenset[Shape] = frozenset()
 _OF_SEVERAL = ALL_SHAPES - LIVE_SHAPES
 _UNEVEN = _OF_SEVERAL - {Shape.MIXED_TYPES}
@@ -194,8 +191,7 @@ class LiveWorld:
         self._closures = Closures(lambda nodes: self.managed_nodes.where.with_parts(nodes))
         self.comers = self._closures.comers()
         self._line = Line()
-        # Which run of a job did not wait for Slurm's delay, and since when.
-        self._hurried: dict[str, tuple[int, float]] = {}
+        self._delays = Delays()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -209,7 +205,7 @@ class LiveWorld:
                 job and those behind it are taken in another time.
         """
         self.records = state.jobs
-        self._hurried = {job: each for job, each in self._hurried.items() if job in state.jobs}
+        self._delays.keep(state.jobs)
         shares = self._site.shares if self._site else None
         tiers = shares.partitions if shares else {}
         self._line = Line(state.jobs.values(), tiers, self._line.blamed)
@@ -629,7 +625,7 @@ class LiveWorld:
             seen = replace(seen, reason="None")
         known = self.managed.get(seen.id)
         put_off = known is not None and seen.begin_s != known.slurm.begin_s
-        if known is not None and put_off and self._begins_later(seen, now, known):
+        if known is not None and put_off and self._delays.begins_later(seen, now, known):
             # By its user, or by Slurm since it ended by itself: it waits for nothing until then.
             self._leave(seen.id)
             known = None
@@ -650,7 +646,7 @@ class LiveWorld:
         self.aside.pop(seen.id, None)
         if wrong := self.requests.wrong(seen):
             self.warnings[seen.id] = wrong
-        later = self._begins_later(seen, now)
+        later = self._delays.begins_later(seen, now)
         if not self._takes(seen, request):
             self._note_intruder(seen, request)
             self.aside[seen.id] = _UNMARKED
@@ -737,25 +733,6 @@ class LiveWorld:
             self.requests.serve(seen.id, service)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
-
-    def _begins_later(self, seen: SlurmJob, now: float, known: ManagedJob | None = None) -> bool:
-        """Whether a job that waits starts only later, by its user's word or by Slurm's.
-
-        Slurm lets what it queues again wait for a while. That is passed over where the daemon has
-        stopped the run, and else once in a while: a job that fails at each start would take others'
-        turns.
-        """
-        if seen.begin_s is None or seen.begin_s <= now or seen.state is not JobState.PENDING:
-            return False
-        if not seen.restarts or seen.begin_s > now + _HURRIED_S:
-            return True
-        run, at_s = self._hurried.get(seen.id, (-1, -math.inf))
-        if run != seen.restarts:
-            stopped = seen.copies or (known is not None and known.was_stopped(seen))
-            if not stopped and at_s <= now < at_s + _HURRIED_S:
-                return True
-            self._hurried[seen.id] = seen.restarts, (at_s if stopped else now)
-        return False
 
     def let_go(self) -> Iterator[Release]:
         """Yield the end of each hold that Slurm has put on what it could not launch."""
