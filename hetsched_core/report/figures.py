@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ MAX_BARS = 5_000
 """More bars than this in one figure are neither legible nor light."""
 MAX_LANES = 160
 """More GPUs than this are thinner than a line."""
-MAX_ROWS = 200
+MAX_ROWS = 64
 """A row of the shades stands for one node, or for several where there are more of them."""
 
 
@@ -110,7 +111,7 @@ def bars(pieces: Pieces, cluster: Cluster) -> Bars:
 
 def shades(pieces: Pieces, cluster: Cluster, edges: Floats) -> Shades:
     """Return the use of each node, or of groups of neighbours of one type, over the bins."""
-    nodes_each = -(-len(cluster) // MAX_ROWS)
+    nodes_each = nodes_a_row(node.gpu_type for node in cluster if node.gpus)
     gpus = np.array([node.gpus for node in cluster], np.float64)
     by_node = np.argsort(pieces.node, kind="stable")
     starts = np.searchsorted(pieces.node, np.arange(len(cluster) + 1), sorter=by_node)
@@ -128,6 +129,22 @@ def shades(pieces: Pieces, cluster: Cluster, edges: Floats) -> Shades:
             )
             share.append(spans.mean_over(edges) / gpus[group].sum())
     return Shades(np.array(share), nodes_each, tuple(types))
+
+
+def nodes_a_row(types: Iterable[str]) -> int:
+    """Return how many nodes of one type share a row, so that there are `MAX_ROWS` at most.
+
+    Args:
+        types: the GPU type of each node. Of more types than rows, each has one.
+    """
+    nodes = Counter(types)
+    most = max(nodes.values(), default=1)
+    fits = (
+        each
+        for each in range(1, most)
+        if sum(-(-count // each) for count in nodes.values()) <= MAX_ROWS
+    )
+    return next(fits, most)
 
 
 MAX_POINTS = 400

@@ -26,7 +26,7 @@ from hetsched_core.report.clock import (
     time_axis,
     wide_axes,
 )
-from hetsched_core.report.figures import MAX_ROWS
+from hetsched_core.report.figures import nodes_a_row
 from hetsched_core.report.live_state import CLOSED, LEVELS, GpusOverTime, LiveNode, Past
 from hetsched_core.report.svg import LOGGED_COLOUR, MUTED, drawing, policy_colour
 
@@ -144,7 +144,7 @@ def nodes_over_time(past: Past, bins: Bins, nodes: Sequence[LiveNode]) -> tuple[
         The drawing, and how many nodes share a row.
     """
     types = list(dict.fromkeys(node.gpu_type for node in nodes))
-    each = _nodes_each(nodes)
+    each = nodes_a_row(node.gpu_type for node in nodes)
     rows: list[Floats] = []
     names: list[str] = []
     starts: list[int] = []
@@ -174,18 +174,6 @@ _MOST_NAMED = 32
 
 def _columns(use: GpusOverTime) -> Iterator[tuple[int, int, int, int]]:
     return zip(use.held, use.foreign, use.closed, use.idle, strict=True)
-
-
-def _nodes_each(nodes: Sequence[LiveNode]) -> int:
-    """How many nodes of one type have to share a row, so that there are not too many rows."""
-    each = 1
-    while True:
-        by_type: dict[str, int] = {}
-        for node in nodes:
-            by_type[node.gpu_type] = by_type.get(node.gpu_type, 0) + 1
-        if sum(math.ceil(count / each) for count in by_type.values()) <= MAX_ROWS:
-            return each
-        each += 1
 
 
 def _shares(levels: Sequence[str], bins: Bins) -> Floats:

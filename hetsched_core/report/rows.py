@@ -148,7 +148,8 @@ def _shown_value(kind: MeasureKind, mean: float, unit: Unit) -> float:
 
 
 def _spread(mean: Estimate | None, unit: Unit, places: int) -> str:
-    if mean is None or not mean.half_width:
+    # Sums of the same values in another order differ, by far less than can be measured.
+    if mean is None or not mean.half_width or mean.half_width <= 1e-9 * abs(mean.mean):
         return ""
     return number(mean.half_width / unit.size, places)
 

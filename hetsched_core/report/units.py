@@ -77,8 +77,14 @@ def number(value: float, places: int) -> str:
     return f"{value:,.{places}f}"
 
 
+MANY_TIMES = 10.0
+"""From so many times on a change is shown as that: `+5144 %` says less than `×52`."""
+
+
 def change(relative: float) -> str:
-    """Return a relative change in per cent, such as `−70 %` or `+3 %`; `±0 %` for next to none."""
+    """Return a relative change such as `−70 %`, `+3 %` or `×12`; `±0 %` for next to none."""
+    if relative >= MANY_TIMES - 1.0:
+        return f"×{relative + 1.0:,.0f}"
     percent = 100.0 * relative
     if abs(percent) < 0.05:
         return UNCHANGED

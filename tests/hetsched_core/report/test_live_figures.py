@@ -61,8 +61,8 @@ def test_nodes_share_rows_where_there_are_too_many() -> None:
     nodes = [LiveNode(f"n{at}", f"t{at % 3}", "up", 0, 0, 0, 4) for at in range(500)]
     past = past_of([0.0, 60.0], **{node.name: "0f" for node in nodes})
     svg, each = live_figures.nodes_over_time(past, bins_of(past, UTC), nodes)
-    assert each == 3
-    assert math.ceil(500 / each) <= MAX_ROWS
+    assert each == 8
+    assert 3 * math.ceil(167 / each) <= MAX_ROWS < 3 * math.ceil(167 / (each - 1))
     assert svg.count("<image") == 1
     few = live_figures.nodes_over_time(past, bins_of(past, UTC), nodes[:4])
     assert few[1] == 1

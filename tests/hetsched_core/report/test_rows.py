@@ -76,6 +76,9 @@ def test_seeds_give_means_with_intervals_and_what_they_alone_could_make_is_in_do
     assert [cell.spread for cell in row(found, "makespan_s").cells] == ["", ""]
     found = rows(seeds((100.0, 80.0), (100.0, 110.0), (100.0, 101.0)))
     assert row(found, "avg_jct_s").cells[1].in_doubt
+    # Sums in another order.
+    found = rows(seeds((100.0, 80.0), (100.0 + 1e-11, 80.0)))
+    assert row(found, "avg_jct_s").cells[0].spread == ""
 
 
 def test_what_was_not_measured_is_a_dash(fifo: Measures, las: Measures) -> None:

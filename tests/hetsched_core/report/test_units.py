@@ -38,6 +38,9 @@ def test_durations_that_are_compared_share_a_unit_and_stay_apart_from_0() -> Non
         (-0.99997, "−99.9 %"),
         (-1.0, "−100 %"),
         (1.37, "+137 %"),
+        (8.99, "+899 %"),
+        (9.0, "×10"),
+        (51.44, "×52"),
     ],
 )
 def test_a_change_has_its_sign_and_no_more_digits_than_it_bears(relative: float, text: str) -> None:
