@@ -21,7 +21,7 @@ if given.shard:
     checkpoints.SHARD_BYTES = 0
 
 torch.set_num_threads(1)
-device = os.environ["HETSCHED_DEVICE"]
+device = os.environ.get("HETSCHED_DEVICE", "cpu")
 torch.manual_seed(3)
 several = size > 1
 if several:
