@@ -73,9 +73,11 @@ def run_of(
     if until_s is not None and before is not None and before.begun:
         since_s = before.since_s
     number = before.number if before is not None and until_s is not None else seen.restarts
-    # A gang has begun when all of it has, and then until it ends; a job, once its nodes are up.
+    # A gang runs when all of it does, a job once its nodes are up. Of what is stopped one element
+    # may read as queued again before the others: that is of a moment.
     whole = complete(seen) and not seen.configuring
-    begun = not running or whole or _had_begun(before, number)
+    lacks_s = 0.0 if known.partial_s is None else now - known.partial_s
+    begun = not running or whole or (lacks_s <= PATIENCE_S and _had_begun(before, number))
     return as_run(known, number, configuration, since_s, until_s, speeds, settings, begun=begun)
 
 

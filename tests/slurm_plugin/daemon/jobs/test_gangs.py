@@ -259,5 +259,10 @@ def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     began = (before_s + 6.0, lead.start_s)
     assert stands(1, *whole, nodes=USED) == (Phase.RUNNING, 0.0, *began)
     assert stands(10, *whole, nodes=USED) == (Phase.RUNNING, 50.0, *began)
-    # What has begun goes on, though Slurm should queue an element again.
+    # An element may be queued again a moment before the others; it does not run for longer.
     assert stands(2, lead, member, nodes=PART)[0] is Phase.RUNNING
+    phase, service_s, *_ = stands(6, lead, member, nodes=PART)
+    assert phase is Phase.PLACED
+    assert stands(5, lead, member, nodes=PART)[:2] == (Phase.PLACED, service_s)
+    assert stands(1, *whole, nodes=USED)[:2] == (Phase.RUNNING, service_s)
+    assert stands(3, *whole, nodes=USED)[:2] == (Phase.RUNNING, service_s + 15.0)
