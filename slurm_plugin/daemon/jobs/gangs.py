@@ -247,8 +247,9 @@ def member_changes(
         if name in taking_part:
             continue
         match member_state(seen, member):
-            case MemberState.DUE if runs and member.dependency.startswith("after:"):
-                # Slurm would look at it again by itself, at its next round.
+            case MemberState.DUE if runs and not member.held:
+                # Slurm would look at it again by itself, at its next round: what waits behind
+                # another job in a round is not looked at then, though it depends on nothing more.
                 yield Depend(name, "")
             case MemberState.DUE if not runs and not starting:
                 yield Leave(name)

@@ -153,6 +153,10 @@ def test_a_member_that_was_placed_holds_its_node_once_its_leader_runs_and_is_let
     seen, spare = gang(LEAD, member), gang(LEAD, element(1, gpus=2))
     assert (dict(pieces_held(seen)), complete(seen)) == ({"n0": 4, "n3": 2}, False)
     assert tidy(LEAD, member, starting=True) == [Depend("7_1", "")]
+    # Slurm has seen that its leader runs, in a round in which it came to no more jobs.
+    passed_over = replace(member, dependency="")
+    assert tidy(LEAD, passed_over, starting=True) == [Depend("7_1", "")]
+    assert tidy(LEAD, replace(passed_over, held=True), starting=True) == []
     assert (dict(pieces_held(spare)), complete(spare)) == ({"n0": 4}, True)
 
 
