@@ -83,7 +83,8 @@ env-torch: .venv/.torch-installed
 test-torch: env-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
 
-# With the torch that is there, which must see a GPU: `make test-gpu BIN=/opt/torch/bin` without an environment.
+# With the torch that is there, which must see a GPU: `make test-gpu BIN=DIR` takes the
+# Python in DIR. The table needs torchvision, torchaudio, transformers and torch-geometric.
 GPU_TESTS := test_executor.py test_executor_parts.py test_session.py test_resume.py
 test-gpu:
 	HETSCHED_DEVICE=cuda $(BIN)/python -m pytest -W default $(GPU_TESTS:%=tests/job_wrappers/torch/%) $(PYTEST_ARGS)

@@ -10,8 +10,8 @@ stand by: processes with contexts made and models built; a model goes when its t
 keep: all models stay (no limit), as speculative memory management has it while there is room.
 
 In brackets, the share of the switch in switch and task. A task's gradients are on the host when it
-ends, and written to a file while the next tasks run: so many jobs take turns that this is done
-before a job's next task. Usage:
+ends, and are then written to a file, in memory (/dev/shm) where that is there, but for "stop and
+start". A model leaves the device only after that, and a job's next task begins only then. Usage:
 
     python -m benchmarks.executor_switch [--device cuda] [--models VGG19,BERT] [--page docs/...md]
 """
@@ -173,7 +173,7 @@ def machine(device: str) -> str:
     """What all of it ran on."""
     import torch
 
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
     return f"{name}, torch {torch.__version__}, {os.cpu_count()} cores"
 
 

@@ -150,7 +150,11 @@ class ModelLayers:
             if slot.there is None:
                 slot.there = self._torch.empty_like(slot.host, device=self._device)
                 slot.tensor.data = slot.there
-        began = None if self._stream is None else self._torch.cuda.current_stream().record_event()
+        began = (
+            None
+            if self._stream is None
+            else self._torch.cuda.current_stream(self._device).record_event()
+        )
         self._loading = self._loader.submit(self._copy, stale, began)
 
     def wait(self) -> None:

@@ -20,8 +20,10 @@ class TaskResult:
 
     Attributes:
         loss: of its batch before the round's step; None where the task had been done before.
-        began_s, ended_s: of its forward and backward pass, on the machine's monotonic clock.
-        stalled_s: seconds in between for which the forward pass waited for layers.
+        began_s, ended_s: of its forward and backward pass, on the machine's monotonic clock; on a
+            GPU with what is left of the batch's transfer.
+        stalled_s: seconds in between for which the forward pass waited for layers on the host's
+            side; a GPU waits for them by itself, which is in none of these.
         working: bytes on the device beside the model: gradients, batch, and what was kept for the
             backward pass at its most.
     """

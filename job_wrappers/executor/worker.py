@@ -85,6 +85,7 @@ def _serve(connection: Connection, device: str) -> None:
             _answer(connection, trainer, trained=asdict(trained))
             # The next task of another job may begin while this one's gradients are written.
             trainer.store(made)
+            made = None  # its gradients are in pinned memory, which the next task's can have
         _answer(connection, trainer)
 
 

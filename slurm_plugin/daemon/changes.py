@@ -9,6 +9,7 @@ from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Configuration, JobView
 from slurm_plugin.backend import (
     Change,
+    Depend,
     Enter,
     JobState,
     Leave,
@@ -77,14 +78,20 @@ def changes_for(
                 pass
     for known in world.units():
         job = known.slurm.id
-        if known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts:
-            # A controller that died has forgotten that it stopped this run, which is over.
-            changes.append(Requeue(stopped_as(known.slurm)))
-        elif job not in stopped and _is_half(known, settings, now):
+        # A controller that died has forgotten that it stopped this run, which is over.
+        forgotten = known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts
+        half = not forgotten and job not in stopped and _is_half(known, settings, now)
+        if forgotten or half:
             changes.append(Requeue(stopped_as(known.slurm)))
         if known.slurm.array:
             starting = known.run is not None and job not in stopped
-            changes += member_changes(known.slurm, placed.get(job), starting)
+            # A member that is late is not to start in a gang that is being stopped.
+            stops = forgotten or half or job in stopped
+            changes += (
+                change
+                for change in member_changes(known.slurm, placed.get(job), starting)
+                if not (stops and isinstance(change, Depend))
+            )
             changes += gang_end(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         waits = waits and known.slurm.state is JobState.PENDING and job not in placed

@@ -722,6 +722,10 @@ class LiveWorld:
             self.triggers.add(Trigger.END)
             self.disturbed = True
             known.placement = None
+        told = known.progress
+        if told and run and known.run and known.run.begun != run.begun and told.run == run.number:
+            # What it has done stays; it does no more while an element of it is queued again.
+            known.hear(replace(told, samples=known.samples, at_s=now))
         known.slurm, known.run, known.blocked = seen, run, kept_back
         if held or holds or seen.copies or not reread:
             self._describe(known, seen)

@@ -247,7 +247,7 @@ def member_changes(
         if name in taking_part:
             continue
         match member_state(seen, member):
-            case MemberState.DUE if runs and not member.held:
+            case MemberState.DUE if runs and not member.held and member.reason != "BeginTime":
                 # Slurm would look at it again by itself, at its next round: what waits behind
                 # another job in a round is not looked at then, though it depends on nothing more.
                 yield Depend(name, "")

@@ -131,7 +131,7 @@ class ManagedJob:
         speeds = (
             run.speed
             for run in self.runs
-            if run.draining_until_s is None and run.number == told.run
+            if run.begun and run.draining_until_s is None and run.number == told.run
         )
         return told.samples + sum(speeds) * max(0.0, self.observed_s - told.at_s)
 

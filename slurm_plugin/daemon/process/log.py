@@ -37,8 +37,11 @@ _LOST = (
     "misses it submits it again"
 )
 
-_ENDED = ("already completing or completed", "already finished", "Invalid job id")
-"""Slurm's words for a change of a job that has ended meanwhile, which is no fault."""
+_ENDED = (
+    *("already completing or completed", "already finished", "Invalid job id"),
+    "no longer pending execution",
+)
+"""Slurm's words for a change of a job that has ended or begun meanwhile, which is no fault."""
 
 _FIRST = ("time", "level", "event", "job")
 

@@ -245,7 +245,7 @@ def test_the_documentation_names_the_bounds_as_they_are() -> None:
         f"{figures.MAX_POINTS} points a line",
         f"{clock.BINS} bins; each step",
         f"up to {figures.MAX_BARS:,} bars for each policy and {figures.MAX_LANES} GPUs",
-        f"in about {figures.MAX_ROWS} rows",
+        f"in at most {figures.MAX_ROWS} rows",
         f"the {rows.MOST_ACCOUNTS} accounts and {rows.MOST_ACCOUNTS} users that had most",
         f"up to {svg.POLICY_COLOURS} accounts",
         f"at {accounts.POINTS} instants",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hetsched_core.store import JobProgress
 from hetsched_core.types import NodeCondition, Phase, Reason, ReasonCode
 from slurm_plugin.backend import (
     Cancel,
@@ -157,6 +158,7 @@ def test_a_member_that_was_placed_holds_its_node_once_its_leader_runs_and_is_let
     passed_over = replace(member, dependency="")
     assert tidy(LEAD, passed_over, starting=True) == [Depend("7_1", "")]
     assert tidy(LEAD, replace(passed_over, held=True), starting=True) == []
+    assert tidy(LEAD, replace(passed_over, reason="BeginTime"), starting=True) == []
     assert (dict(pieces_held(spare)), complete(spare)) == ({"n0": 4}, True)
 
 
@@ -222,10 +224,12 @@ def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() 
 def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> None:
     site = Site()
     lead, member = running(0, ("n0",), 4, start_s=1000.0), due(1, "n1", 1)
-    while Requeue("7_0") not in see(
-        site, lead, replace(member, reason="JobArrayTaskLimit"), nodes=PART
-    ):
+    calls: list[Change] = []
+    while Requeue("7_0") not in calls:
+        calls = see(site, lead, replace(member, reason="JobArrayTaskLimit"), nodes=PART)
         assert site.clock.now < 1100
+    # It is not let start in what ends.
+    assert Depend("7_1", "") not in calls
     assert site.clock.now - 1000 == pytest.approx(SETTINGS.start_timeout_s, abs=3)
     waits = element(0, restarts=1), element(1)
     assert not is_placed(see(site, *waits, seconds=50))
@@ -263,10 +267,19 @@ def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     began = (before_s + 6.0, lead.start_s)
     assert stands(1, *whole, nodes=USED) == (Phase.RUNNING, 0.0, *began)
     assert stands(10, *whole, nodes=USED) == (Phase.RUNNING, 50.0, *began)
+    site.world.heard([JobProgress("a7", "7", 0, site.clock.now, 100.0, 2.0)], site.clock.now)
+
+    def samples() -> float:
+        return site.world.jobs["7"].samples_at(site.clock.now)
+
     # An element may be queued again a moment before the others; it does not run for longer.
     assert stands(2, lead, member, nodes=PART)[0] is Phase.RUNNING
     phase, service_s, *_ = stands(6, lead, member, nodes=PART)
-    assert phase is Phase.PLACED
+    lapsed = phase, service_s, samples()
+    assert (phase, service_s, lapsed[2]) == (Phase.PLACED, 85.0, 114.0)
     assert stands(5, lead, member, nodes=PART)[:2] == (Phase.PLACED, service_s)
+    assert samples() == lapsed[2]
     assert stands(1, *whole, nodes=USED)[:2] == (Phase.RUNNING, service_s)
+    assert samples() == lapsed[2]
     assert stands(3, *whole, nodes=USED)[:2] == (Phase.RUNNING, service_s + 15.0)
+    assert samples() == lapsed[2] + 6.0
