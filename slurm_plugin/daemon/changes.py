@@ -9,7 +9,6 @@ from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Configuration, JobView
 from slurm_plugin.backend import (
     Change,
-    Depend,
     Enter,
     JobState,
     Leave,
@@ -84,14 +83,9 @@ def changes_for(
         if forgotten or half:
             changes.append(Requeue(stopped_as(known.slurm)))
         if known.slurm.array:
-            starting = known.run is not None and job not in stopped
-            # A member that is late is not to start in a gang that is being stopped.
             stops = forgotten or half or job in stopped
-            changes += (
-                change
-                for change in member_changes(known.slurm, placed.get(job), starting)
-                if not (stops and isinstance(change, Depend))
-            )
+            starting = known.run is not None and not stops
+            changes += member_changes(known.slurm, placed.get(job), starting)
             changes += gang_end(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         waits = waits and known.slurm.state is JobState.PENDING and job not in placed

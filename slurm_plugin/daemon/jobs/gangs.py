@@ -234,7 +234,7 @@ def member_changes(
     Args:
         seen: the gang, which has not ended.
         placed: how it is placed in this cycle.
-        starting: whether it has been placed, and the leader has still time to start.
+        starting: whether it holds its place and is not being stopped: what was placed may start.
     """
     taking_part = (
         {entry.job for entry in placed.steps} if isinstance(placed, Together) else frozenset()
@@ -247,10 +247,11 @@ def member_changes(
         if name in taking_part:
             continue
         match member_state(seen, member):
-            case MemberState.DUE if runs and not member.held and member.reason != "BeginTime":
+            case MemberState.DUE if runs and starting:
                 # Slurm would look at it again by itself, at its next round: what waits behind
                 # another job in a round is not looked at then, though it depends on nothing more.
-                yield Depend(name, "")
+                if not member.held and member.reason != "BeginTime":
+                    yield Depend(name, "")
             case MemberState.DUE if not runs and not starting:
                 yield Leave(name)
             case MemberState.BEGUN if half and member.state is JobState.RUNNING:
