@@ -91,6 +91,7 @@ def changes_for(
         waits = waits and known.slurm.state is JobState.PENDING and job not in placed
         if waits and known.request.placed(known.slurm):
             changes.append(_leave(world, known))
+    changes += world.forgotten
     return (*changes, *world.let_go(), *world.leaderless, *world.intruders)
 
 

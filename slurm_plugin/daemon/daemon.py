@@ -370,7 +370,7 @@ class Daemon:
                 self._world.placed(element_id(unit.slurm), action.placement)
         for change in outcome.made:
             if isinstance(change, Requeue):
-                self._world.stopped(change.job)
+                self._world.stopped(change.job, self._clock())
         for change, words in outcome.refused:
             if isinstance(change, Enter):
                 self._world.refused(change.job, words, now)

@@ -40,6 +40,7 @@ from slurm_plugin.backend import (
     JobState,
     Leave,
     Release,
+    RequeueEnded,
     SlurmJob,
     SlurmNode,
     SlurmSite,
@@ -138,6 +139,7 @@ class LiveWorld:
             not ended.
         ended: jobs that the last read showed to have ended.
         unseen: what became of jobs that ended while no daemon looked, by what names them for good.
+        forgotten: what queues jobs again of which Slurm has forgotten that it stopped them.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
         odd: records that are left out, such as `job 12`, each with what is wrong.
@@ -178,6 +180,7 @@ class LiveWorld:
         self.lost: list[SlurmJob] = []
         self.ended: dict[str, SlurmJob] = {}
         self.unseen: dict[str, Unseen] = {}
+        self.forgotten: tuple[RequeueEnded, ...] = ()
         self.leaderless: tuple[Cancel, ...] = ()
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
@@ -210,7 +213,7 @@ class LiveWorld:
         tiers = shares.partitions if shares else {}
         self._line = Line(state.jobs.values(), tiers, self._line.blamed)
         read = sound(state)
-        state, self.odd = read.state, dict(read.odd)
+        state, self.odd = self._with_stops(read.state, now), dict(read.odd)
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None
         self._now = now
         cluster = self._observe_cluster(state.nodes, now)
@@ -357,11 +360,11 @@ class LiveWorld:
             for each in (known, *known.copies.values()):
                 each.placement = placement
 
-    def stopped(self, changed: str) -> None:
+    def stopped(self, changed: str, now: float) -> None:
         """Note that Slurm has taken the stop of a present run, a gang's leader's: it is over."""
         known = self.unit(changed)
         if known is not None and (known.slurm.id == changed or of_leader(changed)):
-            known.stopped = known.slurm.restarts
+            known.stopped, known.stopped_s = known.slurm.restarts, now
 
     def refused(self, changed: str, words: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
@@ -561,6 +564,17 @@ class LiveWorld:
                 self.triggers.add(Trigger.NODE)
 
     # -- jobs --------------------------------------------------------------------------------------
+
+    def _with_stops(self, state: SlurmState, now: float) -> SlurmState:
+        """Let runs end to go on later that Slurm was told to stop, and has forgotten it."""
+        stopped = ((element_id(k.slurm), k) for k in self.units() if k.stopped is not None)
+        ours = {job: known for job, known in stopped if job in state.jobs}
+        lost = [job for job, known in ours.items() if known.lost_its_stop(state.jobs[job], now)]
+        self.forgotten = tuple(map(RequeueEnded, lost))
+        if not lost:
+            return state
+        ending = {job: replace(state.jobs[job], state=JobState.COMPLETING) for job in lost}
+        return replace(state, jobs={**state.jobs, **ending})
 
     def _leaving_in_time(self, now: float) -> Iterator[ManagedJob]:
         """Yield what is ours on the nodes: not what ends for so long that it may never."""

@@ -66,11 +66,11 @@ class ManagedJob:
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
     tried there again; `in_vain` are those that have just been added, `failures` how often Slurm has
     not started it since it last did. `limited_s` is since when Slurm has named a limit of it while
-    it was not placed. `partial_s` is when a part of its run was
-    first seen without the rest, `ending_s` when it was first seen to end. `stopped` is the number
-    of the run that Slurm was last told to stop. Of a job of copies `copies` are its elements that
-    have not ended, by id, which have the runs, and `surplus` those beyond what the policy may give
-    a job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
+    it was not placed. `partial_s` is when a part of its run was first seen without the rest,
+    `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
+    told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
+    not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
+    job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
     what was told, and what all copies that ran since will have done.
     """
 
@@ -100,6 +100,7 @@ class ManagedJob:
     progress: JobProgress | None = None
     carried: float = 0.0
     stopped: int | None = None
+    stopped_s: float = 0.0
     copies: dict[str, ManagedJob] = field(default_factory=dict)
     surplus: dict[str, ManagedJob] = field(default_factory=dict)
 
@@ -167,6 +168,17 @@ class ManagedJob:
         """Whether the run before the one that waits now was told to stop, or to save its state."""
         warned = self.warned_s is not None and again.restarts > self.slurm.restarts
         return warned or self.stopped == again.restarts - 1
+
+    def lost_its_stop(self, seen: SlurmJob, now: float) -> bool:
+        """Whether its run has ended by itself, says Slurm, after Slurm had been told to stop it.
+
+        A controller that is killed forgets the stop if it has not saved it: for all that it knows
+        the job is over, with work left. A job that its user has cancelled since stays so.
+        """
+        if seen.state is not JobState.ENDED or self.stopped != seen.restarts or seen.end_s is None:
+            return False
+        lately = self.stopped_s < seen.end_s <= now < seen.end_s + LINGERS_S
+        return lately and seen.outcome != "CANCELLED"
 
     def lingers(self, now: float, grace_s: float) -> bool:
         """Whether it has been ending for longer than it may: it may do so for ever.

@@ -10,7 +10,15 @@ from immutables import Map
 
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import Placed, Placement, Plan, Snapshot, Waiting
-from slurm_plugin.backend import ApplyResult, JobState, Recipients, Requeue, Signal, SlurmSite
+from slurm_plugin.backend import (
+    ApplyResult,
+    JobState,
+    Recipients,
+    Requeue,
+    RequeueEnded,
+    Signal,
+    SlurmSite,
+)
 from slurm_plugin.backend.shares import SlurmShares
 from tests.slurm_plugin.daemon.fake_slurm import (
     MOVABLE,
@@ -185,3 +193,29 @@ def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again(
     assert site.cycle() == [Requeue("1")]
     # The next run is another.
     assert site.see(replace(WHOLE, restarts=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("later_s", "outcome", "again"),
+    [
+        (2.0, "COMPLETED", True),
+        (2.0, "FAILED", True),
+        (2.0, "CANCELLED", False),
+        (0.0, "COMPLETED", False),
+        (-2.0, "COMPLETED", False),
+    ],
+)
+def test_a_run_that_ends_by_itself_after_its_stop_is_queued_again(
+    later_s: float, outcome: str, again: bool
+) -> None:
+    site = Site(WHOLE, nodes=USED)
+    assert site.cycle() == []
+    site.daemon._carried_out((), ApplyResult((Requeue("1"),), (), ()), site.clock.now)
+    end_s = site.clock.now + later_s
+    ended = replace(WHOLE, state=JobState.ENDED, end_s=end_s, outcome=outcome)
+    site.clock.now += 4.0
+    assert site.see(ended) == ([RequeueEnded("1")] if again else [])
+    # Slurm may refuse that for ever.
+    site.clock.now += 100.0
+    assert site.see(ended) == []
+    assert site.see(replace(MOVABLE, restarts=1)) != [RequeueEnded("1")]

@@ -1,5 +1,7 @@
 """Slurm itself goes away: its controller, its authentication, a node."""
 
+import re
+import signal
 import time
 
 import pytest
@@ -38,6 +40,46 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     for job in lost.values():
         assert f"event=lost job={job} " in site.log
     assert verdict.finished >= len(site.submitted) - len(lost)
+
+
+SLOW_TO_STOP = """#!/bin/bash
+#HETSCHED --gpu-set=4 --can-checkpoint
+#SBATCH --output=/dev/null
+trap 'sleep 4; exit 0' TERM
+sleep 600 & wait
+"""
+
+
+def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site: Site) -> None:
+    script = site.folder / "slow_to_stop.sh"
+    script.write_text(SLOW_TO_STOP)
+    daemon = site.start_daemon()
+    await_hold(site.cluster)
+
+    def submit(jobs: int) -> list[str]:
+        return [site.cluster.command("sbatch", "--parsable", script).strip() for _ in range(jobs)]
+
+    older = submit(16)
+    for job in older:
+        site.await_run(job)
+    site.await_saved(time.time())
+    said = len(site.log)
+    submit(4)
+    site.await_log("event=requeue", after=said)
+    # What it has not saved it forgets: to it these runs will have ended by themselves.
+    site.cluster.kill_controller()
+    stopped = set(re.findall(r"event=requeue job=(\d+) ", site.log[said:]))
+    daemon.send_signal(signal.SIGSTOP)
+    site.cluster.start_controller()
+    site.await_that(lambda: stopped.isdisjoint(site.queue()), 60, "the runs have ended")
+    daemon.send_signal(signal.SIGCONT)
+
+    def again() -> set[str]:
+        listing = ("squeue", "--noheader", "--states=R", "--Format=JobID:20,RestartCnt:20")
+        told = map(str.split, site.cluster.command(*listing).splitlines())
+        return {job for job, restarts in told if int(restarts)}
+
+    site.await_that(lambda: stopped <= again(), 90, "the jobs that were stopped run again")
 
 
 def test_jobs_that_were_queued_again_before_slurmctld_was_killed_are_not_told_as_lost(
