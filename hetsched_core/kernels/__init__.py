@@ -57,7 +57,6 @@ __all__ = [
     "Ints",
     "IntsOut",
     "Kernel",
-    "announce_with",
     "compile_imported",
     "kernel",
     "scalar",
@@ -103,29 +102,20 @@ class _Announcer:
     """Tells what is being compiled: at length the first time in a process."""
 
     def __init__(self) -> None:
-        self.say: Callable[[str], None] = _to_stderr
         self.said = False
 
     def announce(self, name: str) -> None:
         if self.said:
-            self.say(f"hetsched: compiling one more kernel, {name}")
+            _to_stderr(f"hetsched: compiling one more kernel, {name}")
             return
         self.said = True
-        self.say(
+        _to_stderr(
             "hetsched: compiling numeric kernels; this takes a moment, and for each kernel "
             "only the first time that it is used after an installation"
         )
 
 
 _announcer = _Announcer()
-
-
-def announce_with(say: Callable[[str], None]) -> None:
-    """Send the announcements of compiles to `say` instead of stderr.
-
-    It is called before each kernel is compiled, and not at all where they come from the cache.
-    """
-    _announcer.say = say
 
 
 class _OnCompile(event.Listener):
@@ -207,7 +197,7 @@ def _is_safe(folder: Path, source: Path) -> bool:
         for path in (folder, *folder.iterdir(), *above):
             # A file may have gone: another process puts its own in the place of it.
             if (path.exists() or path in above) and not _is_ours(path, ours, path in above):
-                _announcer.say(
+                _to_stderr(
                     f"hetsched: compiled kernels are not kept in {folder}, and compiled each time: "
                     f"others can write {path}, and what lies there is run; chmod go-w, or remove it"
                 )

@@ -153,7 +153,7 @@ class SlurmJob:
         state: where it stands.
         reason: Slurm's words for why it waits, whole, for example `BeginTime` or
             `ReqNodeNotAvail, Reserved for maintenance`.
-        mark: the AdminComment, which only job_submit.lua writes.
+        mark: the AdminComment, which only hetsched.lua writes.
         nodes: the nodes that it holds, sorted; those that it still holds while COMPLETING.
         pinned: the nodes that it must run on, sorted; () for any.
         gpus: how many GPUs it holds in all; while it waits, how many it asks for.

@@ -1,7 +1,7 @@
 /*
  * Gives sbatch the options of hetsched: sbatch --gpu-set=1,2,4, or #SBATCH --gpu-set=1,2,4.
  *
- * It only takes their texts to slurmctld, where job_submit.lua checks them. It is needed where sbatch
+ * It only takes their texts to slurmctld, where hetsched.lua checks them. It is needed where sbatch
  * runs and nowhere else: gcc -O2 -fPIC -shared -o hetsched_spank.so hetsched_spank.c
  */
 #include <stdio.h>

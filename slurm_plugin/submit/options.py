@@ -1,6 +1,6 @@
 """What a user says of a job: `#HETSCHED` lines of its script, or options of `sbatch`.
 
-job_submit.lua checks the same options at submission, where a site has installed it. It is not
+hetsched.lua checks the same options at submission, where a site has installed it. It is not
 needed: the daemon reads the lines from the script.
 """
 

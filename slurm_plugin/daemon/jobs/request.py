@@ -1,6 +1,6 @@
 """What a job asks for: its user's options, and the shape in which it was submitted.
 
-Options come from the mark that job_submit.lua leaves in AdminComment, where a site has the script;
+Options come from the mark that hetsched.lua leaves in AdminComment, where a site has the script;
 else from the `#HETSCHED` lines of the job's own script. A job without options is rigid: it runs in
 the shape in which it was submitted, or not at all.
 """
@@ -26,7 +26,7 @@ MAX_ELEMENTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What job_submit.lua says of a job.
+    """What hetsched.lua says of a job.
 
     Attributes:
         nonce: names the job for good, since Slurm hands ids out again; "" without the script.
@@ -54,7 +54,7 @@ NO_MARK = Mark()
 
 
 def is_mark(text: str) -> bool:
-    """Whether an AdminComment is one of job_submit.lua's."""
+    """Whether an AdminComment is one of hetsched.lua's."""
     return text.startswith(PREFIX)
 
 
@@ -81,7 +81,7 @@ def read_mark(text: str) -> Mark:
     except (ValueError, AttributeError, TypeError, RecursionError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{text[:80]!r} is not a mark that job_submit.lua writes") from None
+        raise InputError(f"{text[:80]!r} is not a mark that hetsched.lua writes") from None
     if not 1 <= mark.elements <= MAX_ELEMENTS:
         raise InputError(f"a job of {mark.elements} elements; at most {MAX_ELEMENTS} are allowed")
     return mark
