@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels.due import integrate_due
+from hetsched_core.kernels.due_gpus import integrate_due
 from hetsched_core.records.runlog import JobRecord, RunLog
 from hetsched_core.site.fair_tree import effective_usage
 from hetsched_core.types import EndState, Snapshot

@@ -27,7 +27,7 @@ from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import StoredRange
 from hetsched_core.types import Job, JobView, Plan, Snapshot, Waiting
-from slurm_plugin.api.turns import Turns
+from slurm_plugin.api.answer_order import Turns
 
 MOST_S = 8.0
 """How long futures are drawn at a time, seconds, the daemon's cycles between not counted."""

@@ -13,12 +13,12 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.types import JobView, Plan, Snapshot
 from hetsched_core.values.records import to_json
+from slurm_plugin.api.answer_order import Turns
 from slurm_plugin.api.answers import SCHEMA, CycleView, Peer, answer, job_asked
 from slurm_plugin.api.forecasts import Forecasts
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.readings import Readings
-from slurm_plugin.api.turns import Turns
 from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 

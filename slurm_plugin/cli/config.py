@@ -41,7 +41,7 @@ def check(file: Path) -> None:
     from slurm_plugin.backend import BackendError, open_backend
     from slurm_plugin.daemon import check_fit
     from slurm_plugin.daemon.process.configuration import read_configuration
-    from slurm_plugin.daemon.site import check_partitions
+    from slurm_plugin.daemon.site_warnings import check_partitions
     from slurm_plugin.daemon.spool.spool import checked
 
     configuration = read_configuration(file)

@@ -17,7 +17,7 @@ from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
 from slurm_plugin.daemon.jobs.attempts import Attempts, Kind, kind_of
 from slurm_plugin.daemon.jobs.request import Request
 from slurm_plugin.daemon.jobs.slurm_reasons import code_of, keeps_back, of_job, partition_is_closed
-from slurm_plugin.daemon.nodes.kept import Kept
+from slurm_plugin.daemon.nodes.kept_for_gpus import Kept
 from slurm_plugin.daemon.nodes.tenants import Comers
 
 _AGAIN_S = 60.0

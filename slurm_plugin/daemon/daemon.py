@@ -48,10 +48,10 @@ from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
 from slurm_plugin.daemon.jobs.copies import ELEMENTS, Aim, aims, check_fit
 from slurm_plugin.daemon.jobs.gangs import element_id
 from slurm_plugin.daemon.nodes.hold import hold_changes, letting_go, renewing, whole_hold
-from slurm_plugin.daemon.nodes.kept import could_use, kept_for, needs_of
+from slurm_plugin.daemon.nodes.kept_for_gpus import could_use, kept_for, needs_of
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings, round_of
-from slurm_plugin.daemon.site import check_partitions
+from slurm_plugin.daemon.site_warnings import check_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool.listening import NOTHING, Heard
 from slurm_plugin.daemon.spool.spool import Spool

@@ -58,7 +58,6 @@ from slurm_plugin.daemon.jobs.copies import (
     left_of,
     startable,
 )
-from slurm_plugin.daemon.jobs.delays import Delays
 from slurm_plugin.daemon.jobs.feasible import feasible_request, with_enough_nodes, with_whole_nodes
 from slurm_plugin.daemon.jobs.gangs import (
     element_id,
@@ -72,7 +71,6 @@ from slurm_plugin.daemon.jobs.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.jobs.line import Line
 from slurm_plugin.daemon.jobs.managed import (
     QUOTA_S,
     ManagedJob,
@@ -82,21 +80,23 @@ from slurm_plugin.daemon.jobs.managed import (
     to_begin_later,
 )
 from slurm_plugin.daemon.jobs.quotas import Quotas
+from slurm_plugin.daemon.jobs.remembered_requests import Requests
 from slurm_plugin.daemon.jobs.request import Request
-from slurm_plugin.daemon.jobs.requests import Requests
+from slurm_plugin.daemon.jobs.requeue_delays import Delays
 from slurm_plugin.daemon.jobs.runs import as_run, run_of
 from slurm_plugin.daemon.jobs.service import Unseen
+from slurm_plugin.daemon.jobs.site_standing import Standing
+from slurm_plugin.daemon.jobs.slurm_order import Line
 from slurm_plugin.daemon.jobs.slurm_reasons import of_job
-from slurm_plugin.daemon.jobs.standing import Standing
 from slurm_plugin.daemon.jobs.terms import limit_min
 from slurm_plugin.daemon.nodes.closures import Closures
 from slurm_plugin.daemon.nodes.hold import hold_name
-from slurm_plugin.daemon.nodes.kept import has_place
+from slurm_plugin.daemon.nodes.kept_for_gpus import has_place
 from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.nodes.node_use import Use, node_views, not_ours, used_by
+from slurm_plugin.daemon.odd_records import sound
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
-from slurm_plugin.daemon.site import site_warnings
-from slurm_plugin.daemon.sound import sound
+from slurm_plugin.daemon.site_warnings import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 
 _PART = "only a part of it runs"

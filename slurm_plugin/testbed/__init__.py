@@ -5,15 +5,7 @@ Neither touches a Slurm that the machine may have.
 """
 
 from slurm_plugin.testbed.errors import TestbedError, TestbedUnavailableError
-from slurm_plugin.testbed.install import (
-    Installation,
-    default_cache,
-    find_installed,
-    install,
-    why_unavailable,
-)
-from slurm_plugin.testbed.layout import Layout
-from slurm_plugin.testbed.site import (
+from slurm_plugin.testbed.fake_site import (
     DEFAULT_GPUS,
     NODE_CPUS,
     NODE_DISK_MB,
@@ -25,6 +17,14 @@ from slurm_plugin.testbed.site import (
     parse_partitions,
     usual_site,
 )
+from slurm_plugin.testbed.install import (
+    Installation,
+    default_cache,
+    find_installed,
+    install,
+    why_unavailable,
+)
+from slurm_plugin.testbed.layout import Layout
 from slurm_plugin.testbed.testbed import Status, Testbed, default_directory
 
 __all__ = [

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_plugin.testbed.errors import TestbedError
+from slurm_plugin.testbed.fake_site import fake_nodes
 from slurm_plugin.testbed.install import Installation
-from slurm_plugin.testbed.site import fake_nodes
 from slurm_plugin.testbed.testbed import Testbed
 
 _JOB = """\

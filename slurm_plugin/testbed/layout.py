@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.submit import JOB_SUBMIT, MODULE
-from slurm_plugin.testbed.site import (
+from slurm_plugin.testbed.fake_site import (
     NODE_CPUS,
     NODE_DISK_MB,
     NODE_MEMORY_MB,

@@ -19,10 +19,10 @@ import cattrs
 
 from hetsched_core.errors import InputError
 from slurm_plugin.testbed.errors import TestbedError
+from slurm_plugin.testbed.fake_site import DEVICES_PER_NODE, FakeNode, FakeSite, usual_site
 from slurm_plugin.testbed.install import Installation, read_installed
 from slurm_plugin.testbed.layout import Layout
 from slurm_plugin.testbed.processes import run, wait_until
-from slurm_plugin.testbed.site import DEVICES_PER_NODE, FakeNode, FakeSite, usual_site
 from slurm_plugin.testbed.spank import build_spank, why_no_spank
 
 _RECORD = "testbed.json"

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.gangs import complete, is_finishing, nodes_entered, pieces_held
-from slurm_plugin.daemon.jobs.line import Line
 from slurm_plugin.daemon.jobs.managed import (
     QUOTA_S,
     ManagedJob,
@@ -16,6 +15,7 @@ from slurm_plugin.daemon.jobs.managed import (
     not_started,
     share_of,
 )
+from slurm_plugin.daemon.jobs.slurm_order import Line
 from slurm_plugin.daemon.jobs.slurm_reasons import of_nodes
 from slurm_plugin.daemon.settings import DaemonSettings
 

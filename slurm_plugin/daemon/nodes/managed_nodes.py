@@ -15,8 +15,8 @@ from hetsched_core.types.cluster import nodes_of_host
 from slurm_plugin.backend import SlurmJob, SlurmNode
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.jobs.request import Request
+from slurm_plugin.daemon.nodes.allowed_nodes import Where
 from slurm_plugin.daemon.nodes.hold import is_managed
-from slurm_plugin.daemon.nodes.where import Where
 from slurm_plugin.daemon.settings import DaemonSettings
 
 

@@ -28,7 +28,7 @@ from slurm_plugin.daemon.process.lock import DaemonLock
 from slurm_plugin.daemon.process.log import open_log, tell
 from slurm_plugin.daemon.process.notify import notify
 from slurm_plugin.daemon.settings import DaemonMode
-from slurm_plugin.daemon.site import check_partitions
+from slurm_plugin.daemon.site_warnings import check_partitions
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""

@@ -19,8 +19,8 @@ from slurm_plugin.backend import (
     SlurmJob,
     Terms,
 )
-from slurm_plugin.daemon.jobs.line import Line
-from slurm_plugin.daemon.nodes.where import Where
+from slurm_plugin.daemon.jobs.slurm_order import Line
+from slurm_plugin.daemon.nodes.allowed_nodes import Where
 from slurm_plugin.daemon.settings import JobSelection
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,

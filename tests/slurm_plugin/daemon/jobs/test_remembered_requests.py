@@ -20,7 +20,7 @@ from slurm_plugin.backend import (
     Terms,
 )
 from slurm_plugin.daemon import DaemonMode
-from slurm_plugin.daemon.jobs.requests import Requests
+from slurm_plugin.daemon.jobs.remembered_requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from hetsched_core.errors import InputError
-from slurm_plugin.api.turns import Turns
+from slurm_plugin.api.answer_order import Turns
 
 
 class Crowd:
