@@ -277,6 +277,12 @@ class SlurmJob:
         return names in HOLDS or ("," in names and not set(HOLDS).isdisjoint(names.split(",")))
 
     @property
+    def lost_reservation(self) -> bool:
+        """Whether Slurm itself holds it, because the reservation that it was in is gone."""
+        words = self.reason.replace("_", " ")
+        return self.held and words.startswith("Reservation") and words.endswith("nvalid")
+
+    @property
     def held_by_slurm(self) -> bool:
         """Whether Slurm itself holds it, because a run of it could not be launched."""
         return self.held and self.reason.replace("_", " ").startswith("launch failed")

@@ -1,7 +1,8 @@
 """Nodes on which Slurm could not launch jobs: a broken node must not cost job after job its turn.
 
 Slurm queues a job again that it could not launch, holds it, and after some times (MaxBatchRequeue)
-for good.
+for good. It also holds the jobs of a reservation that is gone with what it names, a partition for
+example, that slurm.conf has no more.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Launches:
         self._away: frozenset[str] = frozenset()
         self.closed: frozenset[str] = frozenset()
         self._held: dict[str, _Held] = {}
+        self._placed: frozenset[str] = frozenset()
         self.stay_held: frozenset[str] = frozenset()
 
     def note(self, jobs: Iterable[SlurmJob], nodes: Collection[SlurmNode], now: float) -> bool:
@@ -83,8 +85,11 @@ class Launches:
                 found[name] = lasting
         drained = {node.name for node in nodes if _prolog_failed(node)}
         held: dict[str, _Held] = {}
+        placed = set()
         for job in jobs:
             for each in (job, *job.members, *job.copies):
+                if each.in_hold or (each.lost_reservation and each.id in self._placed):
+                    placed.add(each.id)
                 if not each.held_by_slurm:
                     continue
                 if each.entered:
@@ -97,7 +102,7 @@ class Launches:
                 failed = known.failed or bool(where & drained)
                 since_s = known.since_s if each.state is JobState.PENDING else now
                 held[each.id] = _Held(since_s, where, failed)
-        self._held = held
+        self._held, self._placed = held, frozenset(placed)
         young = {job for job, known in held.items() if 0 <= now - known.since_s < _TOLD_S}
         self.stay_held = frozenset(young | {job for job, known in held.items() if known.failed})
         self._failed = dict(found)
@@ -112,13 +117,15 @@ class Launches:
     def let_go(self, waiting: Iterable[SlurmJob]) -> Iterator[Release]:
         """Yield the end of each hold that Slurm has put on what it could not launch.
 
-        Nothing else would let go of it. How often Slurm tries is its MaxBatchRequeue.
+        So too where the reservation was gone into which a job had been placed. Nothing else would
+        let go of it. How often Slurm tries to launch it is its MaxBatchRequeue.
         """
         for seen in waiting:
             members = () if seen.state is JobState.RUNNING else seen.members
             for each in (seen, *members):
-                waits = each.held_by_slurm and each.state is JobState.PENDING
-                if waits and each.id not in self.stay_held:
+                failed = each.held_by_slurm and each.id not in self.stay_held
+                lost = each.lost_reservation and each.id in self._placed
+                if (failed or lost) and each.state is JobState.PENDING:
                     yield Release(element_id(seen, each.element) if seen.array else each.id)
 
     @property

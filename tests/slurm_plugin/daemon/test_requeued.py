@@ -46,6 +46,16 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
         assert site.see(replace(WAITING, held=True, restarts=1, reason=reason)) == []
 
 
+def test_a_job_that_slurm_holds_since_its_reservation_is_gone_is_let_go() -> None:
+    site = Site(placed(WAITING, "n0"))
+    site.cycle()
+    gone = replace(WAITING, held=True, reason="Reservation (null) is invalid", pinned=("n0",))
+    assert Release("1") in site.see(gone)
+    # Of a reservation of its user's own that is its user's to mend.
+    other = replace(gone, id="2", mark="", pinned=())
+    assert Release("2") not in site.see(other)
+
+
 def drained_for(reason: str) -> SlurmNode:
     return replace(TWO[0], condition=NodeCondition.DRAINED, reason=reason)
 

@@ -135,6 +135,47 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
     assert {shown[job].reservation for job in put_off} == {""}
 
 
+@contextlib.contextmanager
+def set_up(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, *settings: str
+) -> Iterator[Testbed]:
+    """Three nodes with further lines of slurm.conf."""
+    site = usual_site(fake_nodes(3))
+    with up(installation, replace(site, settings=(*site.settings, *settings))) as cluster:
+        for key, value in cluster.environment().items():
+            monkeypatch.setenv(key, value)
+        yield cluster
+        end_all(cluster)
+
+
+@pytest.fixture
+def slow_to_start(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
+    """Nodes on which what is placed starts seconds later."""
+    slow = "SchedulerParameters=defer,sched_min_interval=15000000"
+    with set_up(installation, monkeypatch, slow) as cluster:
+        yield cluster
+
+
+def test_jobs_that_slurm_holds_since_their_reservation_is_gone_are_placed_anew(
+    slow_to_start: Testbed, tmp_path: Path
+) -> None:
+    cluster = slow_to_start
+    submitter, backend = Submitter(cluster, tmp_path), open_backend("commands")
+    daemon = daemon_of(backend, "steady")
+    jobs = [submitter.submit("--gpu-set=1", "--gpus=1", "--time=5", seconds=1) for _ in range(2)]
+    jobs.append(submitter.submit("", "--ntasks=1", "--time=5", seconds=1))
+    drive(daemon, are_placed(backend, jobs), 20)
+    # An operator has named a partition in it, which slurm.conf then has no more.
+    cluster.command("scontrol", "update", "reservation=hetsched", "partition=short")
+    conf = cluster.layout.slurm_conf
+    lines = conf.read_text().splitlines(keepends=True)
+    conf.write_text("".join(line for line in lines if "PartitionName=short" not in line))
+    cluster.command("scontrol", "reconfigure")
+    for job in jobs:
+        await_job(backend, job, lambda seen: seen.lost_reservation)
+    drive(daemon, ended(backend, jobs), 60)
+
+
 @pytest.fixture
 def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
     """Three nodes whose prolog fails for the jobs with the comment `fails`."""
@@ -142,13 +183,9 @@ def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) ->
         prolog = Path(folder) / "prolog"
         prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_COMMENT" != fails ]\n')
         prolog.chmod(0o755)
-        site = usual_site(fake_nodes(3))
         more = f"Prolog={prolog}", "PrologFlags=Alloc"
-        with up(installation, replace(site, settings=(*site.settings, *more))) as cluster:
-            for key, value in cluster.environment().items():
-                monkeypatch.setenv(key, value)
+        with set_up(installation, monkeypatch, *more) as cluster:
             yield cluster
-            end_all(cluster)
 
 
 def test_a_job_whose_prolog_fails_drains_one_node(prolog_fails: Testbed, tmp_path: Path) -> None:

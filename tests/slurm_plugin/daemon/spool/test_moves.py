@@ -235,3 +235,14 @@ def test_the_page_names_every_key_and_the_way_to_the_name_of_a_file(tmp_path: Pa
     words = {"SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "HETSCHED_NONCE": "abcdefgh"}
     found = subprocess.check_output(["sh", "-c", command], env=os.environ | words, text=True)
     assert json.loads(found) == written
+
+
+@pytest.mark.parametrize("folder", ["docs", "sbatch_templates"])
+def test_no_script_that_is_shown_gives_a_nonce_to_a_program(folder: str) -> None:
+    # printf is the shell's own; all users of a node see the words of a program.
+    shown = re.compile(
+        r"^(?!.*printf '[^']*' \"\$HETSCHED_NONCE\" \|).*\$\{?HETSCHED_NONCE", re.MULTILINE
+    )
+    paths = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".sbatch")]
+    assert paths
+    assert [(path.name, line) for path in paths for line in shown.findall(path.read_text())] == []
