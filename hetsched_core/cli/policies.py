@@ -85,6 +85,7 @@ def _described(cls: type[Policy]) -> dict[str, object]:
         "paper": info.paper or None,
         "model": info.model.value,
         "takes_turns": info.takes_turns,
+        "keeps_limits": info.keeps_limits,
         "live": info.live,
         "replay_only": info.replay_only or None,
         "knows": sorted(word.value for word in info.knows),

@@ -59,8 +59,15 @@ class Backfill:
         starts = timeline.earliest_starts(
             self._line.first(most), now_s, reserve_all=reserve_all, windows=snapshot.windows
         )
+        limits = self.strict.limits
         for start in starts.by(now_s):
-            self.strict.start(snapshot.jobs[start.job].job, start.configuration, changes)
+            view = snapshot.jobs[start.job]
+            if limits is not None:
+                if limits.met(view, start.configuration.gpus) is not None:
+                    # By what has just started.
+                    continue
+                limits.take(view, start.configuration.gpus)
+            self.strict.start(view.job, start.configuration, changes)
             self._touched.add(start.job)
         return starts.promised_after(now_s)
 

@@ -78,6 +78,11 @@ def plan_placing(
     )
 
 
+def passes_limit(entry: Entry) -> bool:
+    """Whether a job waits since it would pass a limit over several jobs."""
+    return isinstance(entry, Waiting) and entry.reason.code is ReasonCode.QUOTA
+
+
 def behind(snapshot: Snapshot, view: JobView) -> Waiting:
     """Return why a job waits that gets GPUs of one type: others are ahead, if it can ever run."""
     ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)

@@ -18,7 +18,7 @@ from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import Claims, entry_at, may_keep
 from hetsched_core.placement.ways import Way, fits_without, of_type, reach, rigid_way, ways_to_fit
-from hetsched_core.site import in_turn
+from hetsched_core.site import LimitsLeft, in_turn
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -160,9 +160,14 @@ def pack_as_ordered(
     packing: Packing,
     replan: Replan,
     fit: Fit = fastest_fit,
+    limits: LimitsLeft | None = None,
 ) -> Plan:
-    """Return the plan that serves the jobs in just this order, as `pack` does otherwise."""
-    return _Packer(snapshot, packing, fit).pack(list(order), replan)
+    """Return the plan that serves the jobs in just this order, as `pack` does otherwise.
+
+    In strict order, a job that would pass one of the `limits` waits and keeps nothing from others.
+    What is placed is counted there.
+    """
+    return _Packer(snapshot, packing, fit, limits).pack(list(order), replan)
 
 
 def pack_rounds(snapshot: Snapshot, key: Callable[[JobView], Any]) -> Plan:
@@ -205,8 +210,11 @@ def _is_there(view: JobView, before: Entry | None) -> bool:
 
 
 class _Packer:
-    def __init__(self, snapshot: Snapshot, packing: Packing, fit: Fit) -> None:
+    def __init__(
+        self, snapshot: Snapshot, packing: Packing, fit: Fit, limits: LimitsLeft | None = None
+    ) -> None:
         self._snapshot = snapshot
+        self._limits = limits
         self._packing = packing
         self._fit = fit
         self._claims = Claims(FreeGpus.of(snapshot))
@@ -258,13 +266,18 @@ class _Packer:
                     return NO_ROOM
             elif self._barred == self._all and self._could_start(view.job):
                 return AHEAD
-        return self._serve(view)
+        served = self._serve(view)
+        if self._limits is not None and isinstance(served, Placed):
+            self._limits.take(view, served.placements[0].configuration.gpus)
+        return before if before == served else served
 
     def _serve(self, view: JobView) -> Entry:
         job, snapshot = view.job, self._snapshot
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return NEVER
+        if self._limits is not None and (name := self._limits.met(view, way.count)) is not None:
+            return Waiting(self._limits.reason(name))
         if (id(way), job.closed) in self._hopeless or not self._could_start(job):
             return NO_ROOM
         claims = self._claims
@@ -320,6 +333,8 @@ class _Packer:
         else:
             self._claims.take(view.job, placed)
             self._stays[view.id] = placed
+            if self._limits is not None:
+                self._limits.take(view, placed.placements[0].configuration.gpus)
 
     def _is_found(self, view: JobView, before: Entry | None) -> bool:
         """Whether a job has GPUs that no plan gave it, and goes on, or need not go."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from immutables import Map
 
-from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, passes_limit
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import (
@@ -28,6 +28,7 @@ from hetsched_core.placement.pack import (
     pack_as_ordered,
 )
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
+from hetsched_core.site import LimitsLeft
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -76,6 +77,8 @@ class StrictOrder:
         placed: the jobs that hold GPUs, or are to get them, with what.
         waiting: the jobs that wait and could run here, with their places in the order.
         ways: in which way each of the waiting jobs is to run.
+        limits: what is left under the site's limits, None where there are none. It is counted when
+            all jobs are looked at anew, and jobs that would pass one are not among those that wait.
     """
 
     key: Callable[[JobView, Snapshot], Key]
@@ -83,6 +86,7 @@ class StrictOrder:
     placed: dict[str, tuple[Job, Configuration]] = field(init=False, default_factory=dict)
     waiting: dict[str, QueuedJob] = field(init=False, default_factory=dict)
     ways: dict[str, Way] = field(init=False, default_factory=dict)
+    limits: LimitsLeft | None = field(init=False, default=None)
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _shapes: frozenset[Shape] = frozenset()
@@ -209,7 +213,11 @@ class StrictOrder:
     def _afresh(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Serve by looking at every job, and remember how things stand."""
         order = self._in_order(snapshot)
-        plan = pack_as_ordered(snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit)
+        limits = snapshot.site.limits if snapshot.site is not None else {}
+        self.limits = LimitsLeft(limits) if limits else None
+        plan = pack_as_ordered(
+            snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit, self.limits
+        )
         self._free, self._settled = FreeGpus.of(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
         self.ways, self.waiting = {}, {}
@@ -219,7 +227,7 @@ class StrictOrder:
                 configuration = entry.placements[0].configuration
                 self.placed[view.id] = (view.job, configuration)
                 self._free.take(view.job, configuration)
-            elif entry is not NEVER and view.blocked is None:
+            elif entry is not NEVER and not passes_limit(entry) and view.blocked is None:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)

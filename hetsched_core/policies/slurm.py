@@ -89,6 +89,7 @@ class Slurm:
         summary="priority and backfill on time limits, blind to speeds, no preemption",
         paper="Slurm sched/backfill and priority/multifactor; EASY: Lifka, JSSPP '95",
         knows=frozenset({Knowledge.TIME_LIMIT}),
+        keeps_limits=True,
         replay_only="a live cluster has Slurm itself",
     )
 
@@ -139,7 +140,7 @@ class Slurm:
         if ranks_change:
             self._rank(snapshot, notes)
         if snapshot.site is not None and snapshot.site.limits:
-            # Whom a limit holds back changes with what others have.
+            # Which jobs would pass a limit changes with what others have.
             strict.reorder(strict.key)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()

@@ -149,7 +149,8 @@ def plan_by(policy: Policy, snapshot: Snapshot) -> Plan:
         snapshot = within_limits(snapshot, before)
         plan = filled_up(snapshot, packing)
     else:
-        snapshot = within_limits(snapshot)
+        if not policy.info.keeps_limits:
+            snapshot = within_limits(snapshot)
         plan = policy.plan(snapshot)
         if not isinstance(plan, Plan):
             raise PlanError(f"plan() returned a {type(plan).__name__}, not a Plan")

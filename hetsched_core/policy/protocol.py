@@ -20,6 +20,8 @@ class PolicyInfo:
         knows: what it must be told beyond what every policy sees; it is shown nothing else.
         takes_turns: whether equal jobs take turns, which change when a round starts; else none of
             them is ever stopped for another.
+        keeps_limits: whether it counts the site's limits over several jobs itself, as it places
+            jobs; else it is shown those as blocked for which nothing is left in the site's order.
         replay_only: why it cannot schedule a live cluster; "" if it can.
     """
 
@@ -29,6 +31,7 @@ class PolicyInfo:
     model: ExecutionModel = ExecutionModel.GANG
     knows: frozenset[Knowledge] = frozenset()
     takes_turns: bool = False
+    keeps_limits: bool = False
     replay_only: str = ""
 
     @property

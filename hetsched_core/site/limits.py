@@ -41,7 +41,7 @@ def within_limits(snapshot: Snapshot, goes_on: Plan = EMPTY_PLAN) -> Snapshot:
     if site is None or not site.limits:
         return snapshot
     under = [view for view in snapshot.by_submission() if view.job.limits and view.blocked is None]
-    left = _Left(site.limits)
+    left = LimitsLeft(site.limits)
     order = in_turn(snapshot, under, running_stay=True)
     held = {view.id: _holds(view, goes_on) for view in under}
     for view in order:
@@ -89,7 +89,7 @@ def without_excess(snapshot: Snapshot, plan: Plan) -> Plan:
     site = snapshot.site
     if site is None or not site.limits:
         return plan
-    left = _Left(site.limits)
+    left = LimitsLeft(site.limits)
     changes: dict[str, Entry] = {}
     for view in in_turn(snapshot, snapshot.by_submission(), running_stay=True):
         entry = plan.entries.get(view.id)
@@ -108,10 +108,11 @@ def without_excess(snapshot: Snapshot, plan: Plan) -> Plan:
     return plan.revise(changes, valid_from_s=plan.valid_from_s) if changes else plan
 
 
-class _Left:
+class LimitsLeft:
     """What is left under each limit."""
 
     def __init__(self, limits: Mapping[str, Limit]) -> None:
+        """Begin with all that they allow."""
         self._limits = limits
         self._gpus = {n: math.inf if at.gpus is None else at.gpus for n, at in limits.items()}
         self._jobs = {n: math.inf if at.jobs is None else at.jobs for n, at in limits.items()}

@@ -335,6 +335,27 @@ def test_tiers_are_served_in_order_and_no_end_is_slept_through(backfill: Reserve
     assert policy.plan(later).replan.room is None
 
 
+@pytest.mark.parametrize("backfill", EACH)
+def test_a_job_that_waits_for_room_takes_nothing_of_a_limit(backfill: Reserve) -> None:
+    """In Slurm a limit counts what runs: the next under it that fits goes first."""
+    limits = {"three": Limit(gpus=3)}
+    jobs = [
+        job("others", 2, 100),
+        job("wide", 3, 10, 1, limits=("three",)),
+        job("narrow", 1, 10, 2, gpu_types=frozenset({"t4"}), limits=("three",)),
+        job("fourth", 1, 10, 3, limits=("three",)),
+    ]
+    cluster = cluster_of(n0=("a100", 4), n1=("t4", 1))
+    jobs = [with_job(one, gpu_types=one.job.gpu_types or frozenset({"a100"})) for one in jobs]
+    speeds = linear_speeds(cluster, {"m": {"a100": 1.0, "t4": 1.0}})
+    settings = SimulationSettings(site=SiteSettings(limits=limits))
+    policy = Slurm(backfill=backfill, bf_interval_s=1)
+    log = simulate(jobs, cluster, policy, speeds, settings)
+    began = {record.job.id: record.first_start_s for record in log.jobs}
+    # Beside the narrow one the wide one would pass the limit, and keeps nothing from the fourth.
+    assert began == {"others": 0, "narrow": 2, "fourth": 3, "wide": 100}
+
+
 def most_at_once(log: RunLog, under: str) -> int:
     """The most GPUs that jobs under a limit hold at a time."""
     mine = {record.job.id for record in log.jobs if under in record.job.limits}
