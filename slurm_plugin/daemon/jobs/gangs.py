@@ -119,11 +119,6 @@ def of_leader(changed: str) -> bool:
     return element in ("", "0") or element.startswith(("[0,", "[0-"))
 
 
-def leads_alone(seen: SlurmJob) -> bool:
-    """Whether the leader of a gang has not begun, though its state may say that others end."""
-    return bool(seen.array) and seen.start_s is None
-
-
 def pieces_held(seen: SlurmJob) -> Pieces:
     """Yield what a job holds that has begun and not ended.
 
@@ -240,8 +235,8 @@ def member_changes(
         {entry.job for entry in placed.steps} if isinstance(placed, Together) else frozenset()
     )
     runs = seen.state is JobState.RUNNING
-    # Its leader has been stopped, or has not begun: there is no half a gang.
-    half = seen.state is JobState.COMPLETING and leads_alone(seen)
+    # Its leader has not begun, though its state says that others end: there is no half a gang.
+    half = seen.state is JobState.COMPLETING and seen.start_s is None
     for member in seen.members:
         name = element_id(seen, member.element)
         if name in taking_part:

@@ -135,6 +135,11 @@ def test_a_member_whose_leader_waits_is_brought_back_to_it(
     assert tidy(element(0), member) == wanted
 
 
+def test_a_member_that_ends_with_its_leader_is_not_stopped_once_more() -> None:
+    ending = replace(LEAD, state=JobState.COMPLETING)
+    assert tidy(ending, running(1, ("n3",), 1)) == []
+
+
 def test_an_element_that_fails_after_its_leader_was_lost_is_no_loss() -> None:
     failed = over(1, "FAILED", start_s=100.0, end_s=150.0)
 
