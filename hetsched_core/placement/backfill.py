@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hetsched_core.placement.fewest import layout_of
+from hetsched_core.placement.starts import Starts
 from hetsched_core.placement.strict_order import StrictOrder
 from hetsched_core.placement.timeline import Timeline
 from hetsched_core.placement.waiting_line import WaitingLine
+from hetsched_core.site import LimitsLeft
 from hetsched_core.types import Entry, Job, JobView, Purpose, Reservation, Snapshot
 
 
@@ -56,20 +58,37 @@ class Backfill:
             What the jobs keep that have to wait.
         """
         timeline, now_s = self._brought_up_to(snapshot), snapshot.effective_s
-        starts = timeline.earliest_starts(
-            self._line.first(most), now_s, reserve_all=reserve_all, windows=snapshot.windows
-        )
-        limits = self.strict.limits
+        while True:
+            starts = timeline.earliest_starts(
+                self._line.first(most), now_s, reserve_all=reserve_all, windows=snapshot.windows
+            )
+            limits, shut_out = self._counted(starts, snapshot)
+            if not shut_out:
+                break
+            # They keep no room from those behind.
+            for job_id in shut_out:
+                self._line.remove(job_id)
+                self._touched.add(job_id)
+        self.strict.limits = limits
         for start in starts.by(now_s):
-            view = snapshot.jobs[start.job]
-            if limits is not None:
-                if limits.met(view, start.configuration.gpus) is not None:
-                    # By what has just started.
-                    continue
-                limits.take(view, start.configuration.gpus)
-            self.strict.start(view.job, start.configuration, changes)
+            self.strict.start(snapshot.jobs[start.job].job, start.configuration, changes)
             self._touched.add(start.job)
         return starts.promised_after(now_s)
+
+    def _counted(
+        self, starts: Starts, snapshot: Snapshot
+    ) -> tuple[LimitsLeft | None, Sequence[str]]:
+        """Return what these starts leave under limits, and the jobs that would pass one then."""
+        if self.strict.limits is None:
+            return None, ()
+        limits, shut_out = self.strict.limits.copy(), []
+        for start in starts.by(snapshot.effective_s):
+            view, gpus = snapshot.jobs[start.job], start.configuration.gpus
+            if limits.met(view, gpus) is None:
+                limits.take(view, gpus)
+            else:
+                shut_out.append(start.job)
+        return limits, shut_out
 
     def _brought_up_to(self, snapshot: Snapshot) -> Timeline:
         """Return the timeline with the jobs that hold GPUs now; the others are in the line."""

@@ -259,7 +259,8 @@ class _Packer:
             kept = claims.release(view.id)
             claims.take(view.job, kept)
             return kept
-        if (before is NO_ROOM or before is AHEAD) and view.id not in self._snapshot.changed:
+        as_before = before is NO_ROOM or before is AHEAD
+        if as_before and self._limits is None and view.id not in self._snapshot.changed:
             # It fits in principle, so when no job can start there is nothing to work out.
             if self._packing is not Packing.STRICT_ORDER:
                 if claims.left.full:

@@ -118,6 +118,13 @@ class LimitsLeft:
         self._jobs = {n: math.inf if at.jobs is None else at.jobs for n, at in limits.items()}
         self._holders: dict[str, list[str]] = {name: [] for name in limits}
 
+    def copy(self) -> LimitsLeft:
+        """Return another of which as much is left."""
+        other = LimitsLeft(self._limits)
+        other._gpus, other._jobs = dict(self._gpus), dict(self._jobs)
+        other._holders = {name: list(jobs) for name, jobs in self._holders.items()}
+        return other
+
     def take(self, view: JobView, gpus: int, jobs: int = 1) -> None:
         """Count so many GPUs more of a job, which is new itself or (0) counted already."""
         for name in view.job.limits:

@@ -21,7 +21,7 @@ from hetsched_core.traces.site_file import (
     UserTable,
 )
 from hetsched_core.traces.workload import RejectedJob, Workload
-from hetsched_core.types import Job
+from hetsched_core.types import Job, RequirementSet
 from hetsched_core.types.site import ROOT, Limit, SiteSettings
 
 
@@ -55,6 +55,7 @@ def under_site(workload: Workload, file: ClusterFile) -> tuple[Workload, SiteSet
             continue
         job = replace(
             job,
+            requirements=rules.allowed(job, terms),
             tier=ranks[_rank(terms, job)],
             limits=terms.limits,
             gives_way=job.gives_way or terms.gives_way,
@@ -141,6 +142,15 @@ class _SiteLookup:
             if jobs == 0 or (gpus is not None and gpus < job.requirements.counts[0]):
                 return bound.scope
         return ""
+
+    def allowed(self, job: Job, terms: _Terms) -> RequirementSet:
+        """Return the GPU counts of a job that no limit rules out for good."""
+        bounds = (self.limits[name].limit.gpus for name in terms.limits)
+        most = min((gpus for gpus in bounds if gpus is not None), default=None)
+        counts = job.requirements.counts
+        if most is None or counts[-1] <= most:
+            return job.requirements
+        return RequirementSet(tuple(count for count in counts if count <= most))
 
     def assumptions(self) -> Iterator[str]:
         """Say in a sentence which QOS have no table."""

@@ -279,8 +279,9 @@ class SlurmJob:
     @property
     def lost_reservation(self) -> bool:
         """Whether Slurm itself holds it, because the reservation that it was in is gone."""
-        words = self.reason.replace("_", " ")
-        return self.held and words.startswith("Reservation") and words.endswith("nvalid")
+        if not self.held or not self.reason.startswith("Reservation"):
+            return False
+        return self.reason.lower().endswith("invalid")
 
     @property
     def held_by_slurm(self) -> bool:

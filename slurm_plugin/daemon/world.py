@@ -567,14 +567,15 @@ class LiveWorld:
 
     def _with_stops(self, state: SlurmState, now: float) -> SlurmState:
         """Let runs end to go on later that Slurm was told to stop, and has forgotten it."""
-        stopped = ((element_id(k.slurm), k) for k in self.units() if k.stopped is not None)
-        ours = {job: known for job, known in stopped if job in state.jobs}
-        lost = [job for job, known in ours.items() if known.lost_its_stop(state.jobs[job], now)]
-        self.forgotten = tuple(map(RequeueEnded, lost))
-        if not lost:
-            return state
-        ending = {job: replace(state.jobs[job], state=JobState.COMPLETING) for job in lost}
-        return replace(state, jobs={**state.jobs, **ending})
+        ending = {}
+        for known in self.units():
+            if known.stopped is None:
+                continue
+            seen = state.jobs.get(element_id(known.slurm))
+            if seen is not None and known.lost_its_stop(seen, now) and self.requests.knows(seen):
+                ending[seen.id] = replace(seen, state=JobState.COMPLETING, outcome="")
+        self.forgotten = tuple(map(RequeueEnded, ending))
+        return replace(state, jobs={**state.jobs, **ending}) if ending else state
 
     def _leaving_in_time(self, now: float) -> Iterator[ManagedJob]:
         """Yield what is ours on the nodes: not what ends for so long that it may never."""
@@ -754,6 +755,10 @@ class LiveWorld:
 
     def let_go(self) -> Iterator[Release]:
         """Yield the end of each hold that Slurm has put on what it could not launch."""
+        for known in self.units():
+            if known.slurm.lost_reservation and known.request.placed(known.slurm):
+                # As an earlier daemon had placed it.
+                self._closures.launches.placed(known.slurm.id)
         units = (known.slurm for known in self.units())
         return self._closures.launches.let_go((*units, *(job for job, *_ in self.without_gpus)))
 

@@ -49,6 +49,9 @@ BELIEVED_S = 600.0
 LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
 """Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
 
+CLOCKS_S = 1.0
+"""How far Slurm's clock may be ahead of the daemon's: it then has what ended before end later."""
+
 LINGERS_S = 60.0
 """How much longer than expected a run may take to end before no job waits for its GPUs."""
 
@@ -173,11 +176,12 @@ class ManagedJob:
         """Whether its run has ended by itself, says Slurm, after Slurm had been told to stop it.
 
         A controller that is killed forgets the stop if it has not saved it: for all that it knows
-        the job is over, with work left. A job that its user has cancelled since stays so.
+        the job is over, with work left. A job that its user has cancelled since stays so, and one
+        that had ended before, which Slurm takes as well, does.
         """
         if seen.state is not JobState.ENDED or self.stopped != seen.restarts or seen.end_s is None:
             return False
-        lately = self.stopped_s < seen.end_s <= now < seen.end_s + LINGERS_S
+        lately = self.stopped_s + CLOCKS_S < seen.end_s <= now < seen.end_s + LINGERS_S
         return lately and seen.outcome != "CANCELLED"
 
     def lingers(self, now: float, grace_s: float) -> bool:
@@ -402,7 +406,7 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     code = code_of(seen.reason)
     # An element of a gang that is held keeps the others from starting without it.
     if code is ReasonCode.HELD or seen.held or any(member.held for member in seen.members):
-        told = code is ReasonCode.HELD or seen.held_by_slurm
+        told = code is ReasonCode.HELD or seen.held_by_slurm or seen.lost_reservation
         return Reason(ReasonCode.HELD, detail=seen.reason if told else "")
     # Of limits it has nothing to say before it has been placed: Slurm has not tried to start it.
     if code in LIMITS and not seen.entered:

@@ -89,6 +89,11 @@ class Requests:
             self._stored.remember({job: _document(self._known[job]) for job in new}, self._left)
         self._new, self._left = set(), set()
 
+    def knows(self, seen: SlurmJob) -> bool:
+        """Whether it is the job that had this id before, or an element of it."""
+        known = self._known.get(job_of(seen.id))
+        return known is not None and _is_same(known, seen)
+
     def of(self, seen: SlurmJob) -> Request | None:
         """Return what a job asks for; None where that has still to be looked up."""
         known = self._known.get(job_of(seen.id))

@@ -88,7 +88,9 @@ class Launches:
         placed = set()
         for job in jobs:
             for each in (job, *job.members, *job.copies):
-                if each.in_hold or (each.lost_reservation and each.id in self._placed):
+                # Who holds a job oneself keeps it held.
+                placing = each.in_hold and not each.held
+                if placing or (each.lost_reservation and each.id in self._placed):
                     placed.add(each.id)
                 if not each.held_by_slurm:
                     continue
@@ -109,6 +111,10 @@ class Launches:
         common = frozenset(name for name, users in found.items() if len(users) > 1)
         self.closed = common if len(common) <= max(1.0, len(nodes) * _MOST) else frozenset()
         return before != (self._users(), self.closed)
+
+    def placed(self, job: str) -> None:
+        """Note that a job was placed that is in no reservation now."""
+        self._placed |= {job}
 
     def closed_to(self, user: str) -> frozenset[str]:
         """Return the nodes on which a user's jobs are not started."""

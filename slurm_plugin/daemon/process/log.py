@@ -28,7 +28,10 @@ from slurm_plugin.backend import (
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.process.configuration import LogForm
 
-_RELEASED = "Slurm has held it, since a run of it could not be launched; it is placed again"
+_RELEASED = (
+    "Slurm has held it, since a run of it could not be launched or its reservation was gone; it is "
+    "placed again"
+)
 
 _CANCELLED = "the job of which it is an element is over"
 

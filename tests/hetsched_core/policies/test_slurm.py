@@ -356,6 +356,27 @@ def test_a_job_that_waits_for_room_takes_nothing_of_a_limit(backfill: Reserve) -
     assert began == {"others": 0, "narrow": 2, "fourth": 3, "wide": 100}
 
 
+@pytest.mark.parametrize("short_gpus", [1, 2])
+@pytest.mark.parametrize("backfill", [Reserve.EASY, Reserve.CONSERVATIVE])
+def test_a_job_that_a_limit_shuts_out_keeps_no_room_from_those_behind(
+    backfill: Reserve, short_gpus: int
+) -> None:
+    """Whether it waited before the limit was met, or is shut out by another start of the pass."""
+    limits = {"one": Limit(gpus=1)}
+    jobs = [
+        job("long", 4 - short_gpus, 1000),
+        job("short", short_gpus, 50),
+        job("wide", 4, 10, 1),
+        *(job(name, 1, 500, 2 + at, limits=("one",)) for at, name in enumerate(("L2", "L3"))),
+        job("other", 1, 100, 4),
+    ]
+    log = under_site(jobs, Slurm(backfill=backfill, bf_interval_s=30), limits)
+    began = {record.job.id: record.first_start_s or 0.0 for record in log.jobs}
+    assert began["L2"] <= 90
+    free = began["L2"] + (500 if short_gpus == 1 else 0)
+    assert began["other"] <= free + 30
+
+
 def most_at_once(log: RunLog, under: str) -> int:
     """The most GPUs that jobs under a limit hold at a time."""
     mine = {record.job.id for record in log.jobs if under in record.job.limits}

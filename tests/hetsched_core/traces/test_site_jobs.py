@@ -9,7 +9,7 @@ import pytest
 from hetsched_core.traces.cluster_file import parse_cluster
 from hetsched_core.traces.site_jobs import under_site
 from hetsched_core.traces.workload import Workload
-from hetsched_core.types import Submission
+from hetsched_core.types import RequirementSet, Submission
 from hetsched_core.types.site import Limit, SiteSettings
 from tests.hetsched_core.worlds import submission
 
@@ -200,6 +200,15 @@ def test_a_job_that_a_limit_never_lets_start_is_rejected() -> None:
         ("b", "QOS normal has a limit below what it asks for"),
         ("c", "QOS shut has a limit below what it asks for"),
     ]
+
+
+def test_a_job_accepts_no_count_that_a_limit_never_leaves_it() -> None:
+    text = '[[qos]]\nname = "normal"\nmax_gpus_per_user = 4\nmax_gpus = 6\n'
+    elastic = job("a", 4)
+    elastic = replace(elastic, job=replace(elastic.job, requirements=RequirementSet((2, 4, 5, 8))))
+    workload, _ = under(text, elastic)
+    (shown,) = workload.submissions
+    assert shown.job.requirements.counts == (2, 4)
 
 
 def test_jobs_of_a_qos_without_a_table_are_counted() -> None:

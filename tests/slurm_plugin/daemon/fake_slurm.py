@@ -21,10 +21,12 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import (
     HOLDS,
+    ApplyResult,
     Change,
     Enter,
     JobState,
     Leave,
+    Requeue,
     SlurmBackend,
     SlurmJob,
     SlurmNode,
@@ -220,6 +222,13 @@ class Site:
         while not (calls := self.cycle(1)):
             assert self.clock.now < since_s + most_s
         return self.clock.now - since_s, calls
+
+    def forget_stop(self, job: str) -> float:
+        """Have a stop taken of which Slurm shows nothing; return when that was."""
+        at_s = self.clock.now
+        self.daemon._carried_out((), ApplyResult((Requeue(job),), (), ()), at_s)
+        self.clock.now += 4.0
+        return at_s
 
     def blocked(self, job: str = "1") -> Reason:
         """Return why a job may not start."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import JobState, Release, SlurmJob, SlurmNode
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -49,11 +50,26 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
 def test_a_job_that_slurm_holds_since_its_reservation_is_gone_is_let_go() -> None:
     site = Site(placed(WAITING, "n0"))
     site.cycle()
-    gone = replace(WAITING, held=True, reason="Reservation (null) is invalid", pinned=("n0",))
-    assert Release("1") in site.see(gone)
-    # Of a reservation of its user's own that is its user's to mend.
-    other = replace(gone, id="2", mark="", pinned=())
-    assert Release("2") not in site.see(other)
+    gone = replace(WAITING, held=True, reason="Reservation (null) is invalid")
+    assert site.see(gone) == [Release("1")]
+    # What was never placed was in a reservation of its user's own, whose it is to mend.
+    other = replace(gone, id="2", mark=AGAIN.mark)
+    assert site.see(other) == []
+
+
+def test_a_daemon_lets_go_what_an_earlier_one_had_placed() -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        Site(WAITING, store=store).cycle()
+        gone = replace(WAITING, held=True, reason="Reservation (null) is invalid", pinned=("n0",))
+        assert Site(gone, store=store).cycle() == [left(WAITING), Release("1")]
+
+
+def test_a_job_that_its_user_holds_stays_held_when_its_reservation_is_gone() -> None:
+    held = replace(placed(WAITING, "n0"), held=True, reason="JobHeldUser")
+    site = Site(held)
+    site.cycle()
+    gone = replace(held, reason="Reservation (null) is invalid", reservation="", pinned=())
+    assert Release("1") not in site.see(gone)
 
 
 def drained_for(reason: str) -> SlurmNode:

@@ -196,26 +196,30 @@ def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again(
 
 
 @pytest.mark.parametrize(
-    ("later_s", "outcome", "again"),
+    ("ended_s", "seen", "again"),
     [
-        (2.0, "COMPLETED", True),
-        (2.0, "FAILED", True),
-        (2.0, "CANCELLED", False),
-        (0.0, "COMPLETED", False),
-        (-2.0, "COMPLETED", False),
+        (2.0, {}, True),
+        (2.0, {"outcome": "FAILED"}, True),
+        (2.0, {"outcome": "CANCELLED"}, False),
+        # It had ended before.
+        (0.0, {}, False),
+        (1.0, {}, False),
+        # The run that came after it.
+        (2.0, {"restarts": 1}, False),
+        # Another job that has got its id.
+        (2.0, {"mark": BEHIND.mark, "submit_s": 1001.0}, False),
     ],
 )
-def test_a_run_that_ends_by_itself_after_its_stop_is_queued_again(
-    later_s: float, outcome: str, again: bool
+def test_a_run_that_ends_by_itself_once_its_stop_was_forgotten_is_queued_again(
+    ended_s: float, seen: dict[str, Any], again: bool
 ) -> None:
     site = Site(WHOLE, nodes=USED)
     assert site.cycle() == []
-    site.daemon._carried_out((), ApplyResult((Requeue("1"),), (), ()), site.clock.now)
-    end_s = site.clock.now + later_s
-    ended = replace(WHOLE, state=JobState.ENDED, end_s=end_s, outcome=outcome)
-    site.clock.now += 4.0
+    at_s = site.forget_stop("1")
+    fields: dict[str, Any] = {"outcome": "COMPLETED", "end_s": at_s + ended_s} | seen
+    ended = replace(WHOLE, state=JobState.ENDED, **fields)
     assert site.see(ended) == ([RequeueEnded("1")] if again else [])
+    assert ("1" in site.world.managed) == again
     # Slurm may refuse that for ever.
     site.clock.now += 100.0
     assert site.see(ended) == []
-    assert site.see(replace(MOVABLE, restarts=1)) != [RequeueEnded("1")]

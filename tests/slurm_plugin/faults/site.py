@@ -239,6 +239,13 @@ class Site:
 
         self.await_that(later, 60, "slurmctld has saved that")
 
+    def save(self, job: str) -> None:
+        """Have slurmctld save how things stand: by a change of a job, else it sees no need to."""
+        now_s = time.time()
+        time.sleep(1.5)
+        self.cluster.command("scontrol", "update", f"jobid={job}", "comment=saved")
+        self.await_saved(now_s)
+
     # -- jobs --------------------------------------------------------------------------------------
 
     def submit(self, kinds: Sequence[Kind] = (*SETS, *SETS, *PLAIN)) -> str:

@@ -62,7 +62,7 @@ def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site
     older = submit(16)
     for job in older:
         site.await_run(job)
-    site.await_saved(time.time())
+    site.save(older[0])
     said = len(site.log)
     submit(4)
     site.await_log("event=requeue", after=said)
@@ -90,11 +90,7 @@ def test_jobs_that_were_queued_again_before_slurmctld_was_killed_are_not_told_as
     jobs = [site.plain_job() for _ in range(4)]
     for job in jobs:
         site.await_run(job)
-    running_s = time.time()
-    # slurmctld saves what has changed, and nothing else would.
-    time.sleep(1.5)
-    site.cluster.command("scontrol", "update", f"jobid={jobs[0]}", "comment=saved")
-    site.await_saved(running_s)
+    site.save(jobs[0])
     said = len(site.log)
     site.cluster.command("scontrol", "requeue", *jobs)
     for job in jobs:

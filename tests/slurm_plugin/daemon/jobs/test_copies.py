@@ -12,7 +12,16 @@ from hetsched_core.policy import make_policy
 from hetsched_core.simulate.forward import first_starts
 from hetsched_core.store import JobProgress
 from hetsched_core.types import NodeCondition, Phase, Placed, ReasonCode, Waiting
-from slurm_plugin.backend import Cancel, Enter, JobState, RefusedError, Requeue, SlurmJob, SlurmNode
+from slurm_plugin.backend import (
+    Cancel,
+    Enter,
+    JobState,
+    RefusedError,
+    Requeue,
+    RequeueEnded,
+    SlurmJob,
+    SlurmNode,
+)
 from slurm_plugin.daemon import DaemonMode, DaemonSettings
 from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
@@ -95,6 +104,16 @@ def test_elements_that_slurm_still_keeps_as_one_beside_others_are_spares() -> No
     # What runs comes to its end by itself.
     calls = site.see(running(0, "n0"), over, late, seconds=1, nodes=nodes(4, 0))
     assert calls == [Cancel("7_2"), Cancel("7_3")]
+
+
+def test_a_copy_whose_stop_slurm_has_forgotten_is_queued_again_and_ends_no_job() -> None:
+    site = site_of(running(0, "n0"), running(1, "n1"), used=(4, 4))
+    site.cycle(1)
+    at_s = site.forget_stop("7_0")
+    over = ended(0, "COMPLETED", "n0", at_s + 2.0)
+    calls = site.see(over, running(1, "n1"), nodes=nodes(0, 4))
+    assert calls == [RequeueEnded("7_0")]
+    assert "7" in site.world.managed
 
 
 def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:

@@ -226,6 +226,18 @@ def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() 
     assert is_placed(see(site, again, element(1, restarts=1)))
 
 
+@pytest.mark.parametrize("outcome", ["COMPLETED", "FAILED"])
+def test_a_gang_whose_stop_slurm_has_forgotten_is_queued_again(outcome: str) -> None:
+    site = Site()
+    lead, member = running(0, ("n0",), 4, start_s=990.0), running(1, ("n1",), 1, start_s=990.0)
+    see(site, lead, member, seconds=2, nodes=USED)
+    at_s = site.forget_stop("7_[0,1]")
+    ended = (over(n, outcome, start_s=990.0, end_s=at_s + 2.0) for n in (0, 1))
+    first, second = ended
+    assert see(site, first, second) == [RequeueEnded("7_0")]
+    assert RequeueEnded("7_1") in see(site, element(0, restarts=1), second)
+
+
 def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> None:
     site = Site()
     lead, member = running(0, ("n0",), 4, start_s=1000.0), due(1, "n1", 1)

@@ -150,8 +150,8 @@ def set_up(
 
 @pytest.fixture
 def slow_to_start(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
-    """Nodes on which what is placed starts seconds later."""
-    slow = "SchedulerParameters=defer,sched_min_interval=15000000"
+    """Nodes on which what is placed starts minutes later."""
+    slow = "SchedulerParameters=defer,sched_min_interval=600000000"
     with set_up(installation, monkeypatch, slow) as cluster:
         yield cluster
 
@@ -169,7 +169,8 @@ def test_jobs_that_slurm_holds_since_their_reservation_is_gone_are_placed_anew(
     cluster.command("scontrol", "update", "reservation=hetsched", "partition=short")
     conf = cluster.layout.slurm_conf
     lines = conf.read_text().splitlines(keepends=True)
-    conf.write_text("".join(line for line in lines if "PartitionName=short" not in line))
+    gone = "PartitionName=short", "SchedulerParameters="
+    conf.write_text("".join(line for line in lines if not line.startswith(gone)))
     cluster.command("scontrol", "reconfigure")
     for job in jobs:
         await_job(backend, job, lambda seen: seen.lost_reservation)
