@@ -360,6 +360,10 @@ class LiveWorld:
             for each in (known, *known.copies.values()):
                 each.placement = placement
 
+    def entered(self, jobs: Collection[str]) -> None:
+        """Note which jobs, and elements, Slurm has taken into the reservation."""
+        self._closures.launches.placed(jobs)
+
     def stopped(self, changed: str, now: float) -> None:
         """Note that Slurm has taken the stop of a present run, a gang's leader's: it is over."""
         known = self.unit(changed)
@@ -758,7 +762,7 @@ class LiveWorld:
         for known in self.units():
             if known.slurm.lost_reservation and known.request.placed(known.slurm):
                 # As an earlier daemon had placed it.
-                self._closures.launches.placed(known.slurm.id)
+                self.entered((known.slurm.id,))
         units = (known.slurm for known in self.units())
         return self._closures.launches.let_go((*units, *(job for job, *_ in self.without_gpus)))
 

@@ -133,13 +133,13 @@ class Requests:
         """Take in that the user of a waiting job has changed what it asks for.
 
         `was` is the job before. What was placed is shown in another shape than its own, also when
-        the reservation has ended since: it stays pinned.
+        the reservation has ended since, or is lost: it stays pinned.
         """
         known = self._known.get(job_of(seen.id))
         waits = was.restarts == seen.restarts and all(
             each.state is JobState.PENDING and not each.entered for each in (was, seen)
         )
-        if known is None or not waits:
+        if known is None or not waits or seen.lost_reservation:
             return
         before, own = known.edited.get(seen.id, known.own), own_of(seen, known.mark)
         if before.most_nodes and not own.most_nodes:

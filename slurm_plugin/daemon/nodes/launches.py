@@ -112,9 +112,9 @@ class Launches:
         self.closed = common if len(common) <= max(1.0, len(nodes) * _MOST) else frozenset()
         return before != (self._users(), self.closed)
 
-    def placed(self, job: str) -> None:
-        """Note that a job was placed that is in no reservation now."""
-        self._placed |= {job}
+    def placed(self, jobs: Collection[str]) -> None:
+        """Note that jobs were placed, though none may have been seen in the reservation."""
+        self._placed |= frozenset(jobs)
 
     def closed_to(self, user: str) -> frozenset[str]:
         """Return the nodes on which a user's jobs are not started."""

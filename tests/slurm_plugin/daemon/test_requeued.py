@@ -57,6 +57,13 @@ def test_a_job_that_slurm_holds_since_its_reservation_is_gone_is_let_go() -> Non
     assert site.see(other) == []
 
 
+def test_a_job_whose_reservation_goes_as_it_is_placed_is_let_go_in_its_own_shape() -> None:
+    site = Site(WAITING)
+    assert places(site.cycle()) == {"1": ("n0",)}
+    gone = replace(WAITING, held=True, reason="Reservation (null) is invalid", pinned=("n0",))
+    assert site.see(gone) == [left(WAITING), Release("1")]
+
+
 def test_a_daemon_lets_go_what_an_earlier_one_had_placed() -> None:
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         Site(WAITING, store=store).cycle()
