@@ -44,6 +44,7 @@ from slurm_plugin.testbed import (
 from tests.hetsched_core.worlds import linear_speeds
 from tests.slurm_plugin.accounts import UNTOLD
 from tests.slurm_plugin.clusters import restart_controller, up
+from tests.slurm_plugin.jobs import deadline
 
 SHARES = {"physics": 5, "language": 3, "vision": 2}
 LIMITED, MOST_GPUS = "vision", 24
@@ -236,7 +237,7 @@ def run_slurm(installed: Installation, setting: Setting) -> Recorded:
             cluster.command("sacctmgr", "--immediate", *words.split())
         restart_controller(cluster)
         begun_s = time.time()
-        opens_s = begun_s + jobs[-1].at_s / 3
+        opens_s = float(round(begun_s + jobs[-1].at_s / 3))
         window = opens_s, opens_s + 2.0 * setting.mean_s
         opens, closes = map(_local, window)
         cluster.command(
@@ -250,6 +251,7 @@ def run_slurm(installed: Installation, setting: Setting) -> Recorded:
         while cluster.command("squeue", "--noheader").strip():
             time.sleep(5.0)
         rows = sorted(_records(cluster, ids), key=lambda one: (one.job, one.element))
+        assert len(rows) == sum(job.elements or 1 for job in jobs), "sacct lacks jobs"
         return Recorded(setting, window, tuple(rows))
 
 
@@ -265,7 +267,9 @@ def _records(cluster: Testbed, ids: dict[str, int]) -> Iterator[Ran]:
     """Yield what sacct says of all jobs, once it knows the end of each."""
     options = ("--allocations", "--noheader", "--parsable2", "--starttime=now-1days")
     columns = "--format=JobID,Submit,Start,End,NodeList"
+    latest = deadline(30)
     while UNTOLD in (text := cluster.command("sacct", *options, columns)):
+        assert time.monotonic() < latest, f"sacct does not know the end of all jobs: {text}"
         time.sleep(1.0)
     for line in text.splitlines():
         job, submit, start, end, nodes = line.split("|")
