@@ -94,11 +94,16 @@ def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
     assert found[0] is Trust.PARTLY
     assert "ran 3.00 h on average, and run 2.50 h under slurm" in found[1][0].replace(SPACE, " ")
     assert len(found[1]) == 1
-    # What would take that out is named where it was not done.
-    several = replace(INPUT, gpus={"a": 1, "b": 1}, settings={"types": "asked"})
-    found = trust(replace(result(), policies={"slurm": of(4.5, 2)}, input=several))
-    assert found is not None
-    assert found[1][-1].startswith("`--types logged` holds")
+    # What would take that out is named where it was not done, and would change something.
+    for gpus, types, named in (
+        ({"a": 1, "b": 1}, "asked", True),
+        ({"a": 1, "b": 1}, "logged", False),
+        ({"a": 1}, "asked", False),
+    ):
+        setting = replace(INPUT, gpus=gpus, settings={"types": types})
+        found = trust(replace(result(), policies={"slurm": of(4.5, 2)}, input=setting))
+        assert found is not None
+        assert found[1][-1].startswith("`--types logged` holds") == named
 
 
 def test_the_order_of_gpu_types_bounds_what_is_said() -> None:

@@ -20,6 +20,7 @@ from slurm_plugin.backend import (
     SlurmSite,
 )
 from slurm_plugin.backend.shares import SlurmShares
+from slurm_plugin.daemon.changes import warned_jobs
 from tests.slurm_plugin.daemon.fake_slurm import (
     MOVABLE,
     RIGID,
@@ -58,6 +59,14 @@ def test_a_job_is_warned_and_given_its_time_before_it_is_stopped() -> None:
     site = Site(RUNS, nodes=(node("n0", used=1),), policy=Evict(), settings=WARNED)
     assert site.cycle() == [SIGNAL]
     assert site.until_called(20) == (5.0, [Requeue("1")])
+
+
+def test_a_job_that_saves_its_state_frees_its_gpus_when_its_time_is_over() -> None:
+    site = Site(RUNS, nodes=(node("n0", used=1),), policy=Evict(), settings=WARNED)
+    warned_s = site.clock.now
+    assert site.cycle() == [SIGNAL]
+    (run,) = warned_jobs(site.world, WARNED)["1"].runs
+    assert run.draining_until_s == warned_s + WARNED.checkpoint_wait_s + WARNED.grace_s
 
 
 @pytest.mark.parametrize("policy", ["las", "gavel"])

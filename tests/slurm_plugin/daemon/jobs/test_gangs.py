@@ -262,6 +262,14 @@ def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() ->
     assert str(site.world.jobs["7"].holds) == "n0:4"
 
 
+def test_a_gang_of_which_a_part_has_ended_well_is_let_come_to_its_end() -> None:
+    site = Site()
+    lead, member = running(0, ("n0",), 4, start_s=990.0), running(1, ("n1",), 1, start_s=990.0)
+    see(site, lead, member, seconds=2, nodes=USED)
+    well = over(1, "COMPLETED", start_s=990.0, end_s=site.clock.now, nodes=("n1",))
+    assert see(site, lead, well, seconds=5, nodes=USED) == []
+
+
 def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     site, member = Site(), due(1, "n1", 1)
     see(site, element(0), element(1), seconds=0, counts="5")
