@@ -26,6 +26,8 @@ end
 local MAX_SET, MAX_REQUIREMENTS, MAX_COUNT = 16, 8, 1000000
 local MAX_MEMORY_MB = 10 * 1024 * 1024
 local MAX_MARK = 1024
+-- Slurm serves nobody else while this module runs: it reads no more of a script, and of its options.
+local MAX_LINES, MAX_LINE = 1000, 4096
 local SPANK = "^_SLURM_SPANK_OPTION_hetsched_([%w_]+)=(.*)$"
 
 local function fail(text)
@@ -64,6 +66,12 @@ local function counts_of(text)
     fail("--gpu-set=" .. text .. " stands for " .. #list .. " counts; at most " .. MAX_SET .. " are allowed")
   end
   return list, set
+end
+
+local function short_enough(what, text)
+  if #text > MAX_LINE then
+    fail(what .. " has " .. #text .. " characters; at most " .. MAX_LINE .. " are allowed")
+  end
 end
 
 -- What turns the text of an option into JSON, or refuses it.
@@ -155,10 +163,13 @@ local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "gpu-shapes", "copies", "lear
 
 -- The options of the script's `#HETSCHED` lines, which end where sbatch's own do.
 local function lines_of(script, found)
-  local from = {}
+  local from, lines = {}, 0
   for line in script:gmatch("[^\r\n]+") do
+    lines = lines + 1
+    if lines > MAX_LINES then break end
     local rest = line:match("^#HETSCHED%s+(.*)$")
     if rest then
+      short_enough("a #HETSCHED line", rest)
       for word in rest:gmatch("%S+") do
         local name, value = word:match("^%-%-([%w-]+)=?(.*)$")
         local told = #word > 60 and word:sub(1, 60) .. "..." or word
@@ -175,7 +186,7 @@ local function lines_of(script, found)
         from[name] = told
         found[name] = value
       end
-    elseif line:lower():match("^#%s*hetsched[%s:]+%-%-") then
+    elseif line:sub(1, 60):lower():match("^#%s*hetsched[%s:]+%-%-") then
       slurm.log_user("hetsched: '%s' is a comment; options stand on lines that begin with '#HETSCHED '", line:sub(1, 60))
     elseif not line:match("^#") and line:match("%S") then
       break
@@ -188,13 +199,19 @@ local function natives_of(jd, found)
   for i = 0, (jd.spank_job_env_size or 0) - 1 do
     local name, value = (jd.spank_job_env[i] or ""):match(SPANK)
     name = name and name:gsub("_", "-")
-    if name and OPTIONS[name] then found[name] = value == "(null)" and "" or value end
+    if name and OPTIONS[name] then
+      short_enough("--" .. name, value)
+      found[name] = value == "(null)" and "" or value
+    end
   end
 end
 
 -- What a line `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` of the script says; Slurm does not show it.
 local function signal_of(script)
+  local lines = 0
   for line in script:gmatch("[^\r\n]+") do
+    lines = lines + 1
+    if lines > MAX_LINES then return nil end
     local value = line:match("^#SBATCH%s.*%-%-signal[=%s]([%w:@+]+)")
     if value then return value end
     if not line:match("^#") and line:match("%S") then return nil end

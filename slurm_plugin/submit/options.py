@@ -22,6 +22,7 @@ MOST_SAMPLES = 1e15
 
 _MOST_MEMORY_MB = 10 * 1024 * 1024
 _MOST_LINES = 1000
+_MOST_CHARACTERS = 4096
 _SHOWN = 60
 
 _LINE = re.compile(r"#HETSCHED\s+(.*)")
@@ -84,6 +85,11 @@ def script_options(script: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in _header(script):
         match = _LINE.fullmatch(line)
+        if match and len(match[1]) > _MOST_CHARACTERS:
+            raise InputError(
+                f"a #HETSCHED line has {len(match[1])} characters; at most {_MOST_CHARACTERS} are "
+                "allowed"
+            )
         for word in match[1].split() if match else ():
             option = _WORD.fullmatch(word)
             if option is None:

@@ -53,6 +53,10 @@ REFUSED = [
     ("gpu-set=2", "'gpu-set=2' on a #HETSCHED line is no option"),
     ("--gpu-set=2 # two", "'#' on a #HETSCHED line is no option"),
     ("--gpu-set=2 --gpu-set=4", "--gpu-set stands twice on #HETSCHED lines"),
+    (
+        "--gpu-set=" + 2100 * "1," + "2",
+        "a #HETSCHED line has 4211 characters; at most 4096 are allowed",
+    ),
     ("--gpu-set=4 --can-checkpoint --copies=1", "--copies=1: expected how many copies"),
     ("--gpu-set=4 --can-checkpoint --copies=17", "2 to 16, or nothing for 16"),
     ("--gpu-set=4 --can-checkpoint --copies=002", "--copies=002: expected how many copies"),
