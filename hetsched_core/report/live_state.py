@@ -117,7 +117,7 @@ class LiveState:
         nodes: all nodes, in the cluster's order.
         running_jobs: how many jobs run.
         waiting_jobs: how many do not, with those that are placed.
-        longest_wait_s: of those that wait now.
+        longest_wait_s: of those that wait now; None where jobs are private.
         reasons: word of a reason -> how many jobs wait for it.
         running: jobs that run, in the order of submission, up to some number.
         waiting: jobs that do not, likewise.
@@ -136,7 +136,7 @@ class LiveState:
     nodes: tuple[LiveNode, ...]
     running_jobs: int
     waiting_jobs: int
-    longest_wait_s: float
+    longest_wait_s: float | None = None
     reasons: Mapping[str, int]
     running: tuple[LiveJob, ...]
     waiting: tuple[LiveJob, ...]

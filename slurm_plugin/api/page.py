@@ -35,7 +35,9 @@ def live_state(published: CycleView, past: Past) -> LiveState:
     # One word for each, so that they add up to those that wait.
     words = (word_of(snapshot, plan, view, published.mode) for view in (*waiting, *later))
     reasons = Counter(word or NEW for word in words)
-    shown = 0 if published.private_jobs else MOST_ROWS
+    private = published.private_jobs
+    shown = 0 if private else MOST_ROWS
+    waits = (view.wait_at(snapshot.now) for view in waiting)
     promised = {each.job: each for each in plan.reservations}
     return LiveState(
         at_s=published.at_s,
@@ -45,7 +47,7 @@ def live_state(published: CycleView, past: Past) -> LiveState:
         away=published.away,
         plan_s=published.plan_s,
         decisions=published.decisions,
-        private_jobs=published.private_jobs,
+        private_jobs=private,
         nodes=tuple(
             LiveNode(
                 view.node.name,
@@ -57,13 +59,14 @@ def live_state(published: CycleView, past: Past) -> LiveState:
         ),
         running_jobs=len(running),
         waiting_jobs=len(waiting) + len(later),
-        longest_wait_s=max((view.wait_at(snapshot.now) for view in waiting), default=0.0),
+        # Of a single job it would be that job's.
+        longest_wait_s=None if private else max(waits, default=0.0),
         reasons=dict(reasons.most_common()),
         running=tuple(_job(published, view, promised) for view in islice(running, shown)),
         waiting=tuple(
             _job(published, view, promised) for view in islice(chain(waiting, later), shown)
         ),
-        accounts=() if published.private_jobs else _accounts(accounts_now(snapshot)),
+        accounts=() if private else _accounts(accounts_now(snapshot)),
         past=past,
     )
 
