@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,17 @@ def restart_controller(cluster: Testbed) -> None:
     cluster.stop_controller()
     cluster.start_controller()
     cluster.await_idle()
+
+
+def has_saved(cluster: Testbed, kind: str, since_s: float) -> bool:
+    """Whether slurmctld has saved its jobs (`job`) or reservations (`resv`) since a time.
+
+    `since_s` is in seconds UTC.
+    """
+    # While slurmctld puts a new file in its place there is none.
+    with suppress(FileNotFoundError):
+        return (cluster.layout.base / f"state/{kind}_state").stat().st_mtime > since_s
+    return False
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from tests.slurm_plugin.backend.holding import (
     power_saved,
     waits,
 )
+from tests.slurm_plugin.clusters import has_saved
 from tests.slurm_plugin.jobs import end_all, pending
 from tests.slurm_plugin.submit.asking import as_user
 
@@ -219,9 +220,8 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     site.hold(15)
     held_s = time.time()
     (before,) = site.operator.read().reservations
-    saved = site.testbed.layout.base / "state/resv_state"
     # What slurmctld is told in its last seconds it forgets: a renewal, too.
-    wait_until(lambda: saved.stat().st_mtime > held_s, "it is saved", PATIENCE_S)
+    wait_until(lambda: has_saved(site.testbed, "resv", held_s), "it is saved", PATIENCE_S)
     site.testbed.kill_controller()
     site.testbed.start_controller()
     (after,) = site.operator.read().reservations

@@ -32,6 +32,7 @@ from slurm_plugin.testbed import (
     fake_nodes,
 )
 from tests.slurm_plugin.accounts import UNTOLD, Accounted, most_at_once, recorded
+from tests.slurm_plugin.clusters import has_saved
 from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
 from tests.slurm_plugin.jobs import await_hold, deadline
 
@@ -229,15 +230,9 @@ class Site:
 
         What it is told while it begins to save is saved the next time.
         """
-        saved = self.cluster.layout.base / "state/job_state"
-
-        def later() -> bool:
-            # While slurmctld puts a new file in its place there is none.
-            with suppress(FileNotFoundError):
-                return saved.stat().st_mtime > at_s + 1.0
-            return False
-
-        self.await_that(later, 60, "slurmctld has saved that")
+        self.await_that(
+            lambda: has_saved(self.cluster, "job", at_s + 1.0), 60, "slurmctld has saved that"
+        )
 
     def save(self, job: str) -> None:
         """Have slurmctld save how things stand: by a change of a job, else it sees no need to."""
