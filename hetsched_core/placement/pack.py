@@ -41,13 +41,16 @@ from hetsched_core.types import (
 Fit = Callable[[Snapshot, FreeGpus, Job, Way, tuple[str, ...]], Configuration | None]
 """Where a job goes in this way, on free GPUs of these of its types; None if nowhere."""
 
+Bars = Callable[[Job, Way, Cluster], int]
+"""Which nodes a job that does not fit keeps from those behind it, a bit each."""
+
 
 class Packing(Enum):
     """What the order means.
 
     STRICT_ORDER: running jobs stay; a job that does not fit keeps those behind it off the nodes
-    that it could use, all of a GPU type but for those that are none of its nodes. One that the open
-    nodes would not hold, if they were empty, keeps none. FILL: running
+    that it could use (or that `Bars` says), all of a GPU type but for those that are none of its
+    nodes. One that the open nodes would not hold, if they were empty, keeps none. FILL: running
     jobs stay; any job that fits starts. PREEMPT: the order alone decides which run; running jobs
     that are still in keep their nodes where they can, and those that are not preemptible stay
     whatever the order.
@@ -140,6 +143,7 @@ def pack(
     packing: Packing,
     replan: Replan,
     fit: Fit = fastest_fit,
+    bars: Bars = reach,
 ) -> Plan:
     """Return the plan that serves the jobs in this order, users by turns where they have shares.
 
@@ -149,9 +153,10 @@ def pack(
         packing: what happens to running jobs, and to those behind one that does not fit.
         replan: when to plan again.
         fit: where a job goes.
+        bars: which nodes one that does not fit keeps from those behind it, in strict order.
     """
     turns = in_turn(snapshot, list(order), running_stay=packing is not Packing.PREEMPT)
-    return pack_as_ordered(snapshot, turns, packing, replan, fit)
+    return pack_as_ordered(snapshot, turns, packing, replan, fit, bars)
 
 
 def pack_as_ordered(
@@ -160,6 +165,7 @@ def pack_as_ordered(
     packing: Packing,
     replan: Replan,
     fit: Fit = fastest_fit,
+    bars: Bars = reach,
     limits: LimitsLeft | None = None,
 ) -> Plan:
     """Return the plan that serves the jobs in just this order, as `pack` does otherwise.
@@ -167,7 +173,7 @@ def pack_as_ordered(
     In strict order, a job that would pass one of the `limits` waits and keeps nothing from others.
     What is placed is counted there.
     """
-    return _Packer(snapshot, packing, fit, limits).pack(list(order), replan)
+    return _Packer(snapshot, packing, fit, bars, limits).pack(list(order), replan)
 
 
 def pack_rounds(snapshot: Snapshot, key: Callable[[JobView], Any]) -> Plan:
@@ -211,12 +217,18 @@ def _is_there(view: JobView, before: Entry | None) -> bool:
 
 class _Packer:
     def __init__(
-        self, snapshot: Snapshot, packing: Packing, fit: Fit, limits: LimitsLeft | None = None
+        self,
+        snapshot: Snapshot,
+        packing: Packing,
+        fit: Fit,
+        bars: Bars,
+        limits: LimitsLeft | None,
     ) -> None:
         self._snapshot = snapshot
         self._limits = limits
         self._packing = packing
         self._fit = fit
+        self._bars = bars
         self._claims = Claims(FreeGpus.of(snapshot))
         # What has its place whatever its turn.
         self._stays: dict[str, Placed] = {}
@@ -299,7 +311,7 @@ class _Packer:
             # What is left only shrinks, so the next job of the same kind need not look.
             self._hopeless[id(way), job.closed] = way
             return NO_ROOM
-        self._barred |= reach(job, way, snapshot.cluster)
+        self._barred |= self._bars(job, way, snapshot.cluster)
         return AHEAD if behind else NO_ROOM
 
     def _could_start(self, job: Job) -> bool:

@@ -2,8 +2,8 @@
 
 The result is that of `pack(..., Packing.STRICT_ORDER)`, which looks at every job anew and is the
 twin that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for
-each set of nodes that they could use: once the head of a queue does not fit, none behind it can
-start, so a plan looks at the heads only.
+each set of nodes that they could use (and bar to those behind): once the head of a queue does not
+fit, none behind it can start, so a plan looks at the heads only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, passes_limit
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import (
+    Bars,
     Fit,
     Packing,
     fastest_fit,
@@ -56,8 +57,8 @@ Key = Any
 _VOID = 64
 """So many jobs that wait no more may stay in a queue, beside twice as many as jobs wait."""
 
-QueuedJob = tuple[Key, str, int]
-"""A waiting job: its key, its id and the nodes that it could use, a bit each.
+QueuedJob = tuple[Key, str, int, int]
+"""A waiting job: its key, its id, the nodes that it could use and those that it bars, a bit each.
 
 None where the open ones would not hold it. It waits for the cluster to change then, and for no job.
 """
@@ -74,6 +75,8 @@ class StrictOrder:
         key: the place of a job in the order; fixed for a job, given the speeds and the past run
             time of its profile.
         fit: where a job goes.
+        bars: which nodes a job that does not fit keeps from all behind it: those that it could use,
+            at least.
         placed: the jobs that hold GPUs, or are to get them, with what.
         waiting: the jobs that wait and could run here, with their places in the order.
         ways: in which way each of the waiting jobs is to run.
@@ -83,6 +86,7 @@ class StrictOrder:
 
     key: Callable[[JobView, Snapshot], Key]
     fit: Fit = fastest_fit
+    bars: Bars = reach
     placed: dict[str, tuple[Job, Configuration]] = field(init=False, default_factory=dict)
     waiting: dict[str, QueuedJob] = field(init=False, default_factory=dict)
     ways: dict[str, Way] = field(init=False, default_factory=dict)
@@ -93,7 +97,7 @@ class StrictOrder:
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     # Heaps. What `waiting` no longer holds stays until it is the first.
-    _queues: dict[int, list[QueuedJob]] = field(default_factory=dict)
+    _queues: dict[tuple[int, int], list[QueuedJob]] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether no job can start, whatever has come to wait behind others since that was found.
     _settled: bool = False
@@ -108,7 +112,7 @@ class StrictOrder:
         if snapshot.site is not None:
             self._last = None
             order = self._in_order(snapshot)
-            return pack(snapshot, order, Packing.STRICT_ORDER, replan, self.fit)
+            return pack(snapshot, order, Packing.STRICT_ORDER, replan, self.fit, self.bars)
         return self.conclude(snapshot, self.serve(snapshot), replan)
 
     def follows(self, snapshot: Snapshot) -> bool:
@@ -216,7 +220,7 @@ class StrictOrder:
         limits = snapshot.site.limits if snapshot.site is not None else {}
         self.limits = LimitsLeft(limits) if limits else None
         plan = pack_as_ordered(
-            snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit, self.limits
+            snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit, self.bars, self.limits
         )
         self._free, self._settled = FreeGpus.of(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
@@ -259,7 +263,7 @@ class StrictOrder:
 
     def _in_line(self, job_id: str, before: QueuedJob | None) -> Entry | None:
         """Return what is told of a job that waits; None if that is what was told before."""
-        _, _, nodes = self.waiting[job_id]
+        _, _, nodes, _ = self.waiting[job_id]
         if before is not None and bool(before[2]) == bool(nodes):
             return None
         return AHEAD if nodes else NO_ROOM
@@ -268,11 +272,12 @@ class StrictOrder:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return False
-        job_id, nodes = view.job.id, 0
+        job_id, nodes, bars = view.job.id, 0, 0
         if open_nodes_hold(snapshot, view.job, way):
             nodes = reach(view.job, way, snapshot.cluster)
-        queue = self._queues.setdefault(nodes, [])
-        queued = (self.key(view, snapshot), job_id, nodes)
+            bars = self.bars(view.job, way, snapshot.cluster)
+        queue = self._queues.setdefault((nodes, bars), [])
+        queued = (self.key(view, snapshot), job_id, nodes, bars)
         heapq.heappush(queue, queued)
         self.ways[job_id], self.waiting[job_id] = way, queued
         if self._first(queue) is queued:
@@ -305,9 +310,10 @@ class StrictOrder:
         heads = [head for queue in self._queues.values() if (head := self._first(queue))]
         heapq.heapify(heads)
         while heads:
-            _, job_id, nodes = heapq.heappop(heads)
+            _, job_id, nodes, bars = heapq.heappop(heads)
             left = nodes & ~barred
             if not left:
+                barred |= bars
                 continue
             view = snapshot.jobs[job_id]
             found = self._find(snapshot, free, view, barred)
@@ -315,11 +321,11 @@ class StrictOrder:
                 if left == nodes:
                     self._told_no_room.add(job_id)
                 self._barred[job_id] = left
-                barred |= nodes
+                barred |= bars
                 continue
             self._hold(view.job, found, free, changes)
             del self.ways[job_id], self.waiting[job_id]
-            if head := self._first(self._queues[nodes]):
+            if head := self._first(self._queues[nodes, bars]):
                 heapq.heappush(heads, head)
         for job_id in sorted(told_before ^ self._told_no_room):
             if job_id in self.waiting:

@@ -11,8 +11,10 @@ At every event that may make room jobs start in the order of priority until one 
 are rigid (the lower median of the requirement set), run on the GPU type they ask for or on any, and
 are never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
 
-Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
-those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not
+A job that does not fit keeps all nodes of its partition from those behind it, whatever their GPU
+type; without partitions, those of the types that it could use.
+
+Deviations, each with its reason in `docs/policies/slurm.md`: reservations keep GPUs and not
 whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
 hold it; time limits end no job, and one overdue is taken
 to end a minute from now.
@@ -35,11 +37,12 @@ from hetsched_core.placement.backfill import Backfill
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Promises
-from hetsched_core.placement.ways import Way
+from hetsched_core.placement.ways import Way, reach
 from hetsched_core.policies.multifactor import Ranking, Weights
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.site import Usage, fair_tree
 from hetsched_core.types import (
+    Cluster,
     Configuration,
     Entry,
     Job,
@@ -129,7 +132,7 @@ class Slurm:
         )
         object.__setattr__(self, "_ranking", ranking)
         object.__setattr__(
-            self, "_backfill", Backfill(StrictOrder(ranking, self._fit), self._limit_s)
+            self, "_backfill", Backfill(StrictOrder(ranking, self._fit, _bars), self._limit_s)
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -239,6 +242,14 @@ class Slurm:
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
         if ranking != self._backfill.strict.key:
             self._backfill.strict.reorder(ranking)
+
+
+def _bars(job: Job, way: Way, cluster: Cluster) -> int:
+    """Return the nodes of a job's partition, as Slurm's main scheduler passes over them all.
+
+    Where no partitions are known each GPU type stands for one.
+    """
+    return reach(job, way, cluster) if job.nodes is None else cluster.mask(job.nodes)
 
 
 _make_replan = maker(Replan)

@@ -12,7 +12,8 @@ from hetsched_core.contract import Scenario, random_scenario
 from hetsched_core.placement import Packing, StrictOrder, pack
 from hetsched_core.placement.entries import NEVER
 from hetsched_core.placement.fewest import fewest_fit
-from hetsched_core.placement.pack import Fit, fastest_fit
+from hetsched_core.placement.pack import Bars, Fit, fastest_fit
+from hetsched_core.placement.ways import Way, reach
 from hetsched_core.policy import Policy, PolicyInfo, check_plan
 from hetsched_core.simulate import simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
@@ -20,6 +21,7 @@ from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
     ExecutionModel,
+    Job,
     JobView,
     Placed,
     Plan,
@@ -61,7 +63,9 @@ class Compared:
         self.followed.append(self.strict.follows(snapshot))
         plan = self.strict.plan(snapshot, Replan())
         order = sorted(snapshot.jobs.values(), key=lambda view: self.strict.key(view, snapshot))
-        twin = pack(snapshot, order, Packing.STRICT_ORDER, Replan(), self.strict.fit)
+        twin = pack(
+            snapshot, order, Packing.STRICT_ORDER, Replan(), self.strict.fit, self.strict.bars
+        )
         assert dict(plan.entries) == dict(twin.entries)
         placed = {job for job, entry in plan.entries.items() if isinstance(entry, Placed)}
         assert set(self.strict.placed) == placed
@@ -118,15 +122,22 @@ class ComesAndGoes:
         return plan
 
 
-@pytest.mark.parametrize("fit", [fastest_fit, fewest_fit])
+def all_allowed(job: Job, _: Way, cluster: Cluster) -> int:
+    return cluster.mask(job.nodes)
+
+
+@pytest.mark.parametrize(
+    ("fit", "bars"), [(fastest_fit, reach), (fewest_fit, reach), (fewest_fit, all_allowed)]
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_go(
-    seed: int, fit: Fit
+    seed: int, fit: Fit, bars: Bars
 ) -> None:
     scenario = random_scenario(seed)
-    stays = Compared(StrictOrder(by_submission, fit))
+    stays = Compared(StrictOrder(by_submission, fit, bars))
     play(scenario, stays)
-    changes = ComesAndGoes(Compared(StrictOrder(by_submission, fit)), Random(seed), seed % 2 == 0)
+    strict = StrictOrder(by_submission, fit, bars)
+    changes = ComesAndGoes(Compared(strict), Random(seed), seed % 2 == 0)
     play(scenario, changes, settings=replace(scenario.settings, shapes=ALL_SHAPES))
     assert any(stays.followed)
     assert any(changes.compared.followed)

@@ -116,6 +116,21 @@ def test_priorities_are_calculated_anew_every_period_while_jobs_wait() -> None:
 HEAD = (job("r", 2, 100), job("head", 4, 50, 1))
 
 
+@pytest.mark.parametrize("partitions", [True, False])
+def test_who_waits_holds_its_partition_back_whatever_types_that_has(partitions: bool) -> None:
+    cluster = cluster_of(a=("a100", 1), b=("v100", 1), c=("v100", 1))
+    gpu, short = (frozenset("ab"), frozenset("c")) if partitions else (None, None)
+    jobs = [
+        job("first", 1, 100, nodes=gpu, gpu_types=frozenset({"a100"})),
+        job("waits", 1, 100, 1, nodes=gpu, gpu_types=frozenset({"a100"})),
+        job("behind", 1, 100, 2, nodes=gpu, gpu_types=frozenset({"v100"})),
+        job("beside", 1, 100, 2, nodes=short),
+    ]
+    # The next pass of backfill starts it; where no partitions are known each type stands for one.
+    expected = {"first": 0, "waits": 100, "behind": 31 if partitions else 2, "beside": 2}
+    assert starts(jobs, Slurm(), cluster) == expected
+
+
 @pytest.mark.parametrize("backfill", EACH)
 def test_a_hole_before_the_head_is_filled_by_who_does_not_delay_it(backfill: Reserve) -> None:
     policy = Slurm(backfill=backfill)
