@@ -129,7 +129,7 @@ def closeness(submissions: Iterable[Submission], records: Iterable[JobRecord]) -
         p90_error_s=float(np.percentile(error_s, 90)),
         avg_logged_wait_s=float(there_s.mean()),
         avg_wait_s=float(here_s.mean()),
-        wait_rank_correlation=_rank_correlation(there_s, here_s),
+        wait_rank_correlation=rank_correlation(there_s, here_s),
     )
 
 
@@ -150,7 +150,8 @@ def _wait_s(job: Job, runs: Sequence[LoggedRun]) -> float:
     return sum(until_s - since_s for since_s, until_s in waits_s(job, runs))
 
 
-def _rank_correlation(first: Floats, second: Floats) -> float | None:
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Return Spearman's coefficient, equal values sharing ranks; None if all of one are equal."""
     first, second = _ranks(first), _ranks(second)
     if first.std() == 0.0 or second.std() == 0.0:
         return None
