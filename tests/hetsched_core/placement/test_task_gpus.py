@@ -6,9 +6,18 @@ from random import Random
 
 import numpy as np
 
-from hetsched_core.placement.task_gpus import open_task_gpus, runs_beside
+from hetsched_core.placement.task_gpus import open_task_gpus, runs_beside, task_plan
 from hetsched_core.types import Cluster, Job, Node, TaskShape, TaskTimes
-from tests.hetsched_core.worlds import linear_speeds, snapshot_of, submission
+from tests.hetsched_core.policies.worlds import reasons, task_speeds
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    snapshot_of,
+    submission,
+    view,
+)
 
 HOST = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
 
@@ -72,3 +81,11 @@ def test_whoever_runs_on_the_gpus_of_a_host_its_cpus_and_memory_are_enough() -> 
         for node, mine in (("a", hungriest[:first]), ("b", hungriest[first:])):
             has = (cluster[node].cpus or np.inf, cluster[node].memory_mb or np.inf)
             assert np.all(mine.sum(axis=0) <= np.array(has) + 1e-6)
+
+
+def test_a_job_of_which_all_tasks_have_begun_waits_for_them_and_not_for_others() -> None:
+    cluster, once = cluster_of(a=("v100", 1)), TaskShape(1, 1)
+    jobs = [view("ends", held(on(a=1)), tasks=once), view("waits", tasks=once)]
+    speeds = task_speeds(cluster, {"m": {"v100": TaskTimes(1.0, 0.0)}})
+    plan = task_plan(snapshot_of(cluster, jobs, speeds=speeds), ())
+    assert reasons(plan) == {"ends": "no_room", "waits": "ahead"}
