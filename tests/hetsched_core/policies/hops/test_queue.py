@@ -111,6 +111,13 @@ def test_notes_count_active_jobs_over_time_and_survive_being_written() -> None:
     assert HopsNotes.read({"version": 99, "prices": "?"}) == HopsNotes()
 
 
+@pytest.mark.parametrize("active", [0, 1])
+def test_no_job_or_one_alone_counts_as_one_that_has_the_whole_cluster(active: int) -> None:
+    notes = HopsNotes.read({}).counted(100.0, active)
+    assert notes.mean_active == 1.0
+    assert notes.counted(110.0, active).mean_active == 1.0
+
+
 def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster() -> None:
     for smallest, jobs in (((4, 2, 3, 2, 1), 4), ((4, 2, 3, 1, 5), 4), ((1, 1), 2), ((), 0)):
         assert service_window(np.array(smallest, np.int64), 10) == jobs
