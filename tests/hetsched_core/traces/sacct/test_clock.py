@@ -54,6 +54,14 @@ def test_what_is_no_time_is_refused(texts: list[str], why: str) -> None:
             clock.read(text)
 
 
+@pytest.mark.parametrize("text", ["2025-09-12", "2025-09-12T14", "2025-09-12T14:06"])
+def test_a_time_that_was_cut_off_is_refused_also_where_its_day_was_read_before(text: str) -> None:
+    clock = SacctClock(OSLO)
+    clock.read("2025-09-12T14:06:12")
+    with pytest.raises(FieldError, match="no time such as"):
+        clock.read(text)
+
+
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00", "9999-12-31T23:59:59"])
 def test_the_ends_of_the_calendar_do_not_break_the_clock(text: str) -> None:
     for zone in (UTC, OSLO, ZoneInfo("Pacific/Kiritimati"), ZoneInfo("America/Los_Angeles")):
