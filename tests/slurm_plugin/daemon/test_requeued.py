@@ -9,6 +9,7 @@ import pytest
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import JobState, Release, SlurmJob, SlurmNode
+from slurm_plugin.daemon.jobs.requeue_delays import HURRIED_S
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
@@ -176,6 +177,17 @@ def test_one_that_fails_at_each_start_waits_as_slurm_lets_it_from_the_second_tim
             assert site.world.later.keys() == {"1"}
             assert "1" in places(site.see(failed, nodes=TWO, seconds=16))
         site.see(running(failed, "n0", since_s=site.clock.now), nodes=TWO, seconds=2)
+
+
+@pytest.mark.parametrize(("delay_s", "goes"), [(HURRIED_S, True), (HURRIED_S + 1.0, False)])
+def test_a_begin_that_is_later_than_slurm_s_own_delay_is_its_user_s_and_is_kept(
+    delay_s: float, goes: bool
+) -> None:
+    site = Site(running(WAITING, "n0", since_s=999.0), nodes=TWO)
+    site.cycle()
+    failed = replace(WAITING, restarts=1, begin_s=site.clock.now + delay_s)
+    assert ("1" in places(site.see(failed))) == goes
+    assert ("1" in site.world.later) != goes
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
