@@ -50,6 +50,14 @@ def test_a_job_that_accepts_several_counts_is_placed_in_a_shape_and_one_without_
     assert site.cycle() == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
 
 
+def test_a_job_of_several_counts_that_asks_for_one_node_is_placed_on_no_more() -> None:
+    four = replace(WAITING, mark=WAITING.mark.replace("1,2", "4"))
+    for asked, places_on in (((1, 1), {}), ((2, 2), {"1": ("n0", "n1")})):
+        job = replace(four, resources=replace(four.resources, nodes=asked))
+        site = Site(job, nodes=(node("n0", used=2), node("n1", used=2)))
+        assert places(site.cycle()) == places_on
+
+
 def test_nothing_is_placed_where_a_job_takes_long_to_end() -> None:
     ends = replace(running(replace(RIGID, id="8"), "n0"), state=JobState.COMPLETING)
     site = Site(ends, nodes=(node("n0", used=1), node("n1", used=4)))
@@ -215,6 +223,19 @@ def test_of_a_kind_that_slurm_starts_on_some_nodes_alone_all_go_there_at_once() 
         nodes = tuple(node(f"n{at}", used[f"n{at}"] * (at > 1)) for at in range(4))
         site.show(*map(shown, like), nodes=nodes)
     assert tries <= len(like) + 2
+
+
+def test_one_that_runs_since_before_others_failed_does_not_say_where_its_kind_starts() -> None:
+    first, *like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(1, 7)]
+    site = Site(first, nodes=(node("n9", used=3),))
+    site.cycle()
+    runs, nodes = running(first, "n9"), tuple(node(f"n{at}", used=3) for at in range(3))
+    there = places(site.see(runs, *like, nodes=(*nodes, node("n9", used=4)), seconds=1))
+    failed = [replace(placed(job, *there[job.id]), reason="Quux") for job in like[:3]]
+    site.show(runs, *failed, *like[3:])
+    assert places(site.until_called(10)[1]).keys() == {"5"}
+    site.see(runs, *like, seconds=2)
+    assert "one at a time is tried" in str(site.blocked("6"))
 
 
 def test_of_those_on_one_node_the_first_is_given_up_and_not_those_that_wait_behind_it() -> None:
