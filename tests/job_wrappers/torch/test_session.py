@@ -135,6 +135,15 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     assert [path.name for path in tmp_path.glob("*step-*")] == ["step-000000000002"]
 
 
+def test_told_once_to_save_it_saves_once_and_trains_on(tmp_path: Path) -> None:
+    session, model, optimizer = session_of(tmp_path)
+    signal.raise_signal(signal.SIGUSR1)
+    train(session, model, optimizer, 4)
+    session.wait()
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000000001"]
+    session.finish()
+
+
 @pytest.mark.parametrize(
     ("name", "told", "why"),
     [
