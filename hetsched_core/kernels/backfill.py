@@ -243,10 +243,12 @@ def _book(
     need: Floats,
     sizes: Ints,
     changed: BoolsOut,
+    whole: bool,
 ) -> int:
     """Take GPUs, CPUs and memory of a host with a chain of its own for [from_s, until_s).
 
-    Note which numbers of GPUs its node has free no more; return the number of rows in use.
+    Or the `whole` node, whatever else is free there. Note which numbers of GPUs its node has free
+    no more; return the number of rows in use.
     """
     _, gpus, room, following, heads = chains
     changed[:] = False
@@ -254,9 +256,10 @@ def _book(
     last, steps = _split(chains, steps, step, until_s)
     while step != last:
         free = gpus[step, member[PLACE]]
+        left = min(free, 0) if whole else free - count
         for c in range(len(sizes)):
-            changed[c] = changed[c] or free - count < sizes[c] <= free
-        gpus[step, member[PLACE]] = free - count
+            changed[c] = changed[c] or left < sizes[c] <= free
+        gpus[step, member[PLACE]] = left
         room[step, 0] -= count * need[CPUS]
         room[step, 1] -= count * need[MEMORY]
         step = following[step]
@@ -557,10 +560,10 @@ def earliest_starts(
 ) -> None:
     """Find the earliest start of each job, given those of the jobs before it.
 
-    A job that cannot start now keeps the room that it is to have, if all jobs do (`reserve_all`) or
-    if it is the first that waits for one of its GPU types, or nodes. The jobs are followed up to
-    the last one that can start now or that is the first to want a GPU type: the rest keep no job
-    from anything.
+    A job that cannot start now keeps the whole nodes that it is to have GPUs of, if all jobs do
+    (`reserve_all`) or if it is the first that waits for one of its GPU types, or nodes. The jobs
+    are followed up to the last one that can start now or that is the first to want a GPU type: the
+    rest keep no job from anything.
 
     Args:
         now_s: the earliest start.
@@ -719,8 +722,10 @@ def earliest_starts(
             piece += 1
             if heads[host] < shared:
                 steps = _own(chains, steps, host, now_s)
-            until_s = best_s + limit_s
-            steps = _book(chains, steps, members[i], best_s, until_s, gives, need, sizes, changed)
+            until_s, whole = best_s + limit_s, best_s > now_s
+            steps = _book(
+                chains, steps, members[i], best_s, until_s, gives, need, sizes, changed, whole
+            )
             for c in range(len(sizes)):
                 if not changed[c]:
                     continue

@@ -12,12 +12,12 @@ are rigid (the lower median of the requirement set), run on the GPU type they as
 are never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
 
 A job that does not fit keeps all nodes of its partition from those behind it, whatever their GPU
-type; without partitions, those of the types that it could use.
+type; without partitions, those of the types that it could use. One that is to start later keeps
+whole nodes from those that would still run then.
 
-Deviations, each with its reason in `docs/policies/slurm.md`: reservations keep GPUs and not
-whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
-hold it; time limits end no job, and one overdue is taken
-to end a minute from now.
+Deviations, each with its reason in `docs/policies/slurm.md`: reservations are exact to the second,
+and go as far ahead as limits reach; a job is put on as few nodes as could ever hold it; time limits
+end no job, and one overdue is taken to end a minute from now.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ class NaiveTimeline:
                 layout.memory_mb_per_gpu,
                 start.start_s,
                 start.start_s + candidate.limit_s,
+                # A job that is to start later keeps whole nodes.
+                gpus_of_each=ALL if start.start_s > now_s else None,
             )
         return [start for place, start in found if place <= followed]
 
@@ -208,9 +210,14 @@ class NaiveTimeline:
 
 
 def _bookings(
-    configuration: Configuration, cpus: float, memory_mb: float, begin_s: float, end_s: float
+    configuration: Configuration,
+    cpus: float,
+    memory_mb: float,
+    begin_s: float,
+    end_s: float,
+    gpus_of_each: int | None = None,
 ) -> list[Booking]:
     return [
-        Booking(name, gpus, gpus * cpus, gpus * memory_mb, begin_s, end_s)
+        Booking(name, gpus_of_each or gpus, gpus * cpus, gpus * memory_mb, begin_s, end_s)
         for name, gpus in configuration
     ]
