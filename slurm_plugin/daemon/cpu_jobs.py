@@ -192,7 +192,7 @@ class CpuJobs:
 
         None if it has too few others.
         """
-        bad = self._attempts.bad_nodes(kind_of(each.job, each.request), cycle.now)
+        bad = self._attempts.bad_nodes(kind_of(each.job, each.request), each.job.id, cycle.now)
         shunned = self._shunned.get(each.job.id, _NO_NODES) | bad
         if not shunned:
             return each

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.jobs.managed import LONGEST_S, again_after_s
+from slurm_plugin.daemon.jobs.managed import LONGEST_S, QUOTA_S, again_after_s
 from slurm_plugin.daemon.jobs.request import Request
 
 IN_VAIN = 3
@@ -34,7 +34,10 @@ def kind_of(job: SlurmJob, request: Request) -> Kind:
 
 
 class _Failed(NamedTuple):
-    """How many of a kind have failed, from when until when, and on which nodes when last."""
+    """How many of a kind have failed, from when until when, and on which nodes when last.
+
+    Without nodes where Slurm named something that does not depend on them.
+    """
 
     times: int
     first_s: float
@@ -45,7 +48,8 @@ class _Failed(NamedTuple):
 class Attempts:
     """How many of a kind Slurm has not started since it last started one on one of those nodes.
 
-    Where it starts one on other nodes, it is for the nodes: the kind is kept off them.
+    Where it starts one on other nodes, it is for the nodes: the kind is kept off them, but for one
+    job a minute, since they may be as good as others again.
 
     So many kinds of one user stand for all kinds of that user, but for those of which Slurm has
     started one there. Of kinds that have not failed one is tried each minute: the user
@@ -66,7 +70,7 @@ class Attempts:
         return any(failed.times >= IN_VAIN for failed in self._in_vain.values())
 
     def failed(self, kind: Kind, nodes: Iterable[str], now: float) -> None:
-        """Note that Slurm has not started one on the nodes where it was placed."""
+        """Note that Slurm has not started one on these nodes, or, without any, where it stood."""
         self._good.discard(kind)
         self._of_user.setdefault(kind.user, set()).add(kind)
         for each in (kind, Kind(kind.user)):
@@ -79,12 +83,11 @@ class Attempts:
         if not self._in_vain:
             return
         there, user = frozenset(nodes), Kind(kind.user)
-        failed = self._in_vain.get(kind, _NEVER)
-        if there & failed.nodes.keys():
+        if self._is_over(kind, there, at_s):
             self._drop(kind)
-        elif kind in self._in_vain and at_s > failed.first_s:
+        elif kind in self._in_vain and at_s > self._in_vain[kind].first_s:
             self._elsewhere.add(kind)
-        if kind not in self._good and there & self._in_vain.get(user, _NEVER).nodes.keys():
+        if kind not in self._good and self._is_over(user, there, at_s):
             self._drop(user)
             self._good.add(kind)
 
@@ -96,19 +99,18 @@ class Attempts:
             if kind in self._good or not self._waits(Kind(kind.user)):
                 return True
             kind = Kind(kind.user, () if kind in self._in_vain else _NEW)
-        tried, since_s = self._tried.get(kind, ("", -math.inf))
         times = self._in_vain.get(kind, _NEVER).times
-        if not since_s <= now < since_s + again_after_s(max(0, times - IN_VAIN)):
-            tried = job
-            self._tried[kind] = job, now
-        return tried == job
+        return self._is_next(kind, job, -math.inf, again_after_s(max(0, times - IN_VAIN)), now)
 
-    def bad_nodes(self, kind: Kind, now: float) -> frozenset[str]:
-        """Return the nodes on which Slurm lately did not start a kind that it starts on others."""
-        if kind not in self._elsewhere:
+    def bad_nodes(self, kind: Kind, job: str, now: float) -> frozenset[str]:
+        """Return the nodes on which Slurm lately did not start a kind that it starts on others.
+
+        None for the one job that is tried there all the same.
+        """
+        failed = self._in_vain.get(kind, _NEVER)
+        if kind not in self._elsewhere or self._is_next(kind, job, failed.last_s, QUOTA_S, now):
             return frozenset()
-        failed = self._in_vain.get(kind, _NEVER).nodes
-        return frozenset(name for name, s in failed.items() if s <= now < s + LONGEST_S)
+        return frozenset(name for name, s in failed.nodes.items() if s <= now < s + LONGEST_S)
 
     def forget(self, now: float) -> None:
         """Forget kinds of which no other one was tried for long: their jobs may be gone."""
@@ -117,6 +119,20 @@ class Attempts:
                 self._drop(kind)
         if not self._in_vain:
             self._good.clear()
+
+    def _is_next(self, kind: Kind, job: str, since_s: float, each_s: float, now: float) -> bool:
+        """Whether a job is the one of its kind that is tried: another one after so long."""
+        tried, tried_s = self._tried.get(kind, ("", since_s))
+        since_s = max(since_s, tried_s)
+        if not since_s <= now < since_s + each_s:
+            tried = job
+            self._tried[kind] = job, now
+        return tried == job
+
+    def _is_over(self, kind: Kind, there: frozenset[str], at_s: float) -> bool:
+        """Whether a start shows that what kept a kind from starting does so no more."""
+        failed = self._in_vain.get(kind, _NEVER)
+        return bool(there & failed.nodes.keys()) if failed.nodes else at_s > failed.last_s
 
     def _waits(self, kind: Kind) -> bool:
         if not kind.asks:

@@ -26,7 +26,13 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.gangs import is_finishing, spares
 from slurm_plugin.daemon.jobs.request import Request
 from slurm_plugin.daemon.jobs.service import Service
-from slurm_plugin.daemon.jobs.slurm_reasons import code_of, keeps_back, of_job, word_of
+from slurm_plugin.daemon.jobs.slurm_reasons import (
+    code_of,
+    keeps_back,
+    of_job,
+    of_nodes,
+    word_of,
+)
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm did not start for a limit, or did not place."""
@@ -67,9 +73,10 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `in_vain` are those that have just been added, `failures` how often Slurm has
-    not started it since it last did. `limited_s` is since when Slurm has named a limit of it while
-    it was not placed. `partial_s` is when a part of its run was first seen without the rest,
+    tried there again; `in_vain` are those on which it has just failed, none of them where that is
+    not for the nodes, `failures` how often Slurm has not started it since it last did. `limited_s`
+    is since when Slurm has named a limit of it while it was not placed. `partial_s` is when a part
+    of its run was first seen without the rest,
     `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
     told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
     not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
@@ -92,7 +99,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-    in_vain: tuple[str, ...] = ()
+    in_vain: tuple[str, ...] | None = None
     failures: int = 0
     limited_s: float | None = None
     blocked: Reason | None = None
@@ -192,32 +199,37 @@ class ManagedJob:
         most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
         return self.ending_s is not None and now > self.ending_s + most_s
 
-    def not_started_on(
-        self, nodes: Collection[str], why: Reason, now: float, *, there: bool
-    ) -> None:
-        """Note that Slurm has not started it where it was placed.
+    def not_started_on(self, nodes: Collection[str], why: Reason, said: str, now: float) -> None:
+        """Note that Slurm has not started it where it was placed, and what it says of that.
 
-        It is tried elsewhere at once if that was for the nodes (`there`), and not for the second
-        time; else nowhere for a while.
+        It is tried elsewhere at once if that was for the nodes, and not for the second time; else
+        nowhere for a while.
         """
+        there = of_nodes(said)
         before = self.shunned_at(now)
         if before.issuperset(nodes):
             return
         self.failures += 1
         again_s = now + again_after_s(max(0, self.failures - 2))
-        self.in_vain = tuple(nodes)
+        self.in_vain = () if of_job(said) or keeps_back(said) else tuple(nodes)
         if before or not there:
             self.quota = why, again_s
         if there:
             self.shunned |= dict.fromkeys(nodes, (why, again_s))
 
-    def shun(self, nodes: Collection[str], why: Reason, now: float) -> bool:
-        """Try it on these nodes no more for a while; return whether any of them is new."""
+    def keep_off(self, nodes: Collection[str], why: Reason, now: float) -> bool:
+        """Try it on these nodes no more, and on others again that it was kept off for that.
+
+        Return whether anything changes.
+        """
         new = set(nodes) - self.shunned_at(now)
-        if new:
-            self.shunned |= dict.fromkeys(new, (why, now + LONGEST_S))
-            self.closed = replace(self.closed, until_s=now)
-        return bool(new)
+        over = {name for name, (known, _) in self.shunned.items() if known == why} - set(nodes)
+        if not (new or over):
+            return False
+        kept = {name: each for name, each in self.shunned.items() if name not in over}
+        self.shunned = kept | dict.fromkeys(new, (why, now + LONGEST_S))
+        self.closed = replace(self.closed, until_s=now)
+        return True
 
     def limited(self, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit, or closed partition, that Slurm names of it while it is not placed.

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from hetsched_core.types import Reason, ReasonCode
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.jobs.attempts import Attempts, kind_of
+from slurm_plugin.daemon.jobs.attempts import IN_VAIN, Attempts, kind_of
 from slurm_plugin.daemon.jobs.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
-from slurm_plugin.daemon.jobs.slurm_reasons import limits_together, partition_is_closed
+from slurm_plugin.daemon.jobs.slurm_reasons import (
+    limits_together,
+    of_partition,
+    partition_is_closed,
+)
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
 """Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
@@ -59,9 +63,9 @@ class Quotas:
             named: what Slurm says of it.
             now: seconds UTC.
         """
-        if known.in_vain:
+        if known.in_vain is not None:
             self._attempts.failed(kind_of(seen, known.request), known.in_vain, now)
-            known.in_vain = ()
+            known.in_vain = None
         elif self._attempts and seen.state is JobState.RUNNING:
             began_s = now if seen.start_s is None else seen.start_s
             self._attempts.started(kind_of(seen, known.request), known.share, began_s)
@@ -80,9 +84,14 @@ class Quotas:
         if (believed := known.limited(seen, now)) is not None:
             return believed
         looked_at = not seen.entered and seen.reason.startswith("ReqNodeNotAvail")
-        if looked_at and known.quota is not None and partition_is_closed(known.quota[0].detail):
-            # Its partition is open again.
-            known.quota = None
+        if looked_at and known.quota is not None:
+            said = known.quota[0].detail
+            # Of a set of counts Slurm knows the submitted one alone, and it may say one thing of
+            # what is placed and another of what is not.
+            alike = known.request.rigid and known.failures < IN_VAIN
+            if partition_is_closed(said) or (alike and of_partition(said)):
+                # Its partition is open again, or allows as much.
+                known.quota = None
         if known.quota is not None:
             return known.quota[0]
         reason, gpus, until_s = self._met.get(peers, (None, 0, 0.0))
@@ -90,12 +99,14 @@ class Quotas:
         # What is placed already Slurm may just start.
         if seen.entered:
             return None
+        if not self._attempts:
+            known.keep_off((), _NOT_THERE, now)
         if limited or not self._attempts:
             return reason if limited else None
         self._attempts.forget(now)
         kind = kind_of(seen, known.request)
         if not self._attempts.may_try(kind, seen.id, now):
             return _LIKE_IT
-        bad = self._attempts.bad_nodes(kind, now)
+        bad = self._attempts.bad_nodes(kind, seen.id, now)
         # Until it is seen what is closed to it now it is not to be placed.
-        return _NOT_THERE if known.shun(bad, _NOT_THERE, now) else None
+        return _NOT_THERE if known.keep_off(bad, _NOT_THERE, now) else None

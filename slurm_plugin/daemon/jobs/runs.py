@@ -16,7 +16,6 @@ from slurm_plugin.daemon.jobs.managed import (
     share_of,
 )
 from slurm_plugin.daemon.jobs.slurm_order import Line
-from slurm_plugin.daemon.jobs.slurm_reasons import of_nodes
 from slurm_plugin.daemon.settings import DaemonSettings
 
 PATIENCE_S = 5.0
@@ -159,7 +158,7 @@ def _starting(
         known.placed_s, late = now, None
     if late is not None and known.quota is None:
         nodes = [name for name, _ in configuration]
-        known.not_started_on(nodes, late, now, there=of_nodes(seen.reason))
+        known.not_started_on(nodes, late, seen.reason, now)
     if late is not None or blocked_by(seen) is not None:
         return None
     before = known.run

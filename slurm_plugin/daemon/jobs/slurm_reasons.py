@@ -126,9 +126,11 @@ def keeps_back(said: str) -> bool:
     return partition_is_closed(said) or code_of(said) is ReasonCode.QUOTA
 
 
+_TOO_LARGE = frozenset({"PartitionNodeLimit", "PartitionTimeLimit"})
+
 _OF_JOB = frozenset(
     {
-        *("PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig"),
+        *(*_TOO_LARGE, "PartitionConfig"),
         *("BadConstraints", "DeadLine"),
         *("BurstBufferResources", "BurstBufferStageIn", "BurstBufferOperation"),
     }
@@ -141,6 +143,11 @@ def of_job(said: str) -> bool:
     That is of the shape that it has now.
     """
     return word_of(said) in _OF_JOB
+
+
+def of_partition(said: str) -> bool:
+    """Whether Slurm's word is that a job is larger than its partition allows now."""
+    return word_of(said) in _TOO_LARGE
 
 
 def partition_is_closed(said: str) -> bool:

@@ -225,6 +225,52 @@ def test_of_a_kind_that_slurm_starts_on_some_nodes_alone_all_go_there_at_once() 
     assert tries <= len(like) + 2
 
 
+@pytest.mark.parametrize(("said", "within_s"), [("PartitionNodeLimit", 5), ("Quux", 65)])
+def test_a_kind_that_has_failed_on_all_nodes_in_turn_is_not_shut_out_of_them(
+    said: str, within_s: int
+) -> None:
+    """As where an operator closes a partition for a moment, twice, and one starts in between.
+
+    What Slurm says of the partition is no matter of the nodes.
+    """
+    *first, between = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(4)]
+    like = [replace(between, id=f"{number}") for number in range(4, 8)]
+    names = [f"n{at}" for at in range(4)]
+    site = Site(*first, nodes=tuple(node(name, used=3) for name in names[:3]))
+    there: dict[str, tuple[str, ...]] = {}
+
+    def second(shown: list[SlurmJob], *, starts: bool, free: list[str]) -> None:
+        """A second in which Slurm starts what is placed, or does not."""
+
+        def seen(job: SlurmJob) -> SlurmJob:
+            if job.id not in there:
+                return job if starts or said == "Quux" else replace(job, reason=said)
+            if starts:
+                return running(job, *there[job.id], since_s=site.clock.now)
+            return replace(placed(job, *there[job.id]), reason=said)
+
+        used = Counter(name for job in shown for name in there.get(job.id, ()))
+        nodes = (node(each, used=4 - (each in free) + used[each] * starts) for each in names)
+        for call in site.see(*map(seen, shown), nodes=tuple(nodes), seconds=1):
+            if isinstance(call, Enter):
+                there[call.job] = call.nodes
+            elif isinstance(call, Leave):
+                del there[call.job]
+
+    there |= places(site.cycle())
+    for _ in range(35):
+        second(first, starts=False, free=names[:3])
+    second([between], starts=True, free=names[3:])
+    second([between], starts=True, free=names[3:])
+    assert site.world.jobs[between.id].runs
+    for _ in range(35):
+        second(like, starts=False, free=names)
+    assert not there.keys() & {job.id for job in like}
+    for _ in range(within_s):
+        second(like, starts=True, free=names)
+    assert len(there.keys() & {job.id for job in like}) == len(like)
+
+
 def test_one_that_runs_since_before_others_failed_does_not_say_where_its_kind_starts() -> None:
     first, *like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(1, 7)]
     site = Site(first, nodes=(node("n9", used=3),))
@@ -318,6 +364,19 @@ def test_a_job_placed_as_its_partition_went_down_is_placed_as_soon_as_slurm_has_
     assert site.until_called(10)[1] == [Leave("5")]
     assert site.see(replace(RIGID, reason="PartitionDown"), seconds=1) == []
     assert site.see(RIGID, seconds=1) == [WHOLE]
+
+
+@pytest.mark.parametrize("said", ["PartitionNodeLimit", "PartitionTimeLimit"])
+def test_a_job_placed_as_its_partition_allowed_less_is_placed_once_slurm_looks_at_its_nodes(
+    said: str,
+) -> None:
+    site = Site(RIGID)
+    site.cycle()
+    site.show(replace(placed(RIGID, "n0"), reason=said))
+    assert site.until_called(10)[1] == [Leave("5")]
+    assert site.see(replace(RIGID, reason=said), seconds=1) == []
+    open_again = replace(RIGID, reason="ReqNodeNotAvail, Reserved for maintenance")
+    assert site.see(open_again, seconds=1) == [WHOLE]
 
 
 @pytest.mark.parametrize(("said", "tried_s"), [("QOSGrpJobsLimit", 1.0), ("QOSGrpGRES", 601.0)])

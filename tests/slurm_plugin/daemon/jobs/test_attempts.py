@@ -89,7 +89,7 @@ def test_where_a_kind_starts_on_other_nodes_it_is_kept_off_those_on_which_it_doe
         attempts.failed(PLAIN, HERE, 0.0)
     assert attempts.may_try(PLAIN, "1", 1.0)
     assert not attempts.may_try(PLAIN, "2", 1.0)
-    assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "2", 1.0) == frozenset()
     # Another kind says nothing of it.
     attempts.started(ODD[0], ELSEWHERE, 9.0)
     assert not attempts.may_try(PLAIN, "2", 1.0)
@@ -98,11 +98,32 @@ def test_where_a_kind_starts_on_other_nodes_it_is_kept_off_those_on_which_it_doe
     assert not attempts.may_try(PLAIN, "2", 1.0)
     attempts.started(PLAIN, ELSEWHERE, 9.0)
     assert attempts.may_try(PLAIN, "2", 1.0)
-    assert attempts.bad_nodes(PLAIN, 599.0) == {*HERE}
-    # They may have been mended since.
-    assert attempts.bad_nodes(PLAIN, 600.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "2", 59.0) == {*HERE}
+    # They may have been mended since: one is tried there, another one a minute later.
+    assert attempts.bad_nodes(PLAIN, "2", 61.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "3", 62.0) == {*HERE}
+    assert attempts.bad_nodes(PLAIN, "2", 119.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "3", 121.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "2", 122.0) == {*HERE}
+    attempts.failed(PLAIN, HERE[:1], 150.0)
+    assert attempts.bad_nodes(PLAIN, "2", 209.0) == {*HERE}
+    assert attempts.bad_nodes(PLAIN, "4", 650.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "5", 650.0) == {*HERE[:1]}
     attempts.started(PLAIN, HERE[:1], 9.0)
-    assert attempts.bad_nodes(PLAIN, 1.0) == frozenset()
+    assert attempts.bad_nodes(PLAIN, "5", 1.0) == frozenset()
+
+
+def test_what_is_not_for_the_nodes_is_over_with_the_next_start_wherever_that_is() -> None:
+    attempts = Attempts()
+    for _ in range(IN_VAIN):
+        attempts.failed(PLAIN, (), 5.0)
+    # One that runs since before says nothing of now.
+    attempts.started(PLAIN, HERE, 4.0)
+    assert attempts.may_try(PLAIN, "1", 6.0)
+    assert not attempts.may_try(PLAIN, "2", 6.0)
+    attempts.started(PLAIN, ELSEWHERE, 7.0)
+    assert attempts.may_try(PLAIN, "2", 7.0)
+    assert attempts.bad_nodes(PLAIN, "2", 7.0) == frozenset()
 
 
 def test_what_starts_of_one_kind_says_nothing_of_others_that_do_not() -> None:
