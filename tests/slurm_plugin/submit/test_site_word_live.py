@@ -243,6 +243,55 @@ def test_one_that_slurm_does_not_start_gives_way_and_those_behind_it_keep_their_
     assert left == {*odd}
 
 
+class Late(CommandsBackend):
+    """Slurm's commands, which tell no partition's word of a job before it has been placed."""
+
+    def read(self) -> SlurmState:
+        """Return what there is."""
+        state = super().read()
+        jobs = {
+            job: replace(each, reason="ReqNodeNotAvail")
+            if not each.entered and each.reason.startswith("Partition")
+            else each
+            for job, each in state.jobs.items()
+        }
+        return replace(state, jobs=jobs)
+
+
+def test_a_partition_that_allows_nothing_for_a_moment_twice_shuts_no_kind_out_of_its_nodes(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(Late(), settings=replace(SETTINGS, partitions=frozenset({"wide"})))
+    ask = ("--partition=wide", "--gpus=4", "-N1", "--wrap=sleep 600")
+    known = daemon.world.managed
+
+    def allow(nodes: str) -> None:
+        shared.command("scontrol", "update", "partitionname=wide", f"maxnodes={nodes}")
+
+    def submitted_in_vain(jobs: int) -> list[str]:
+        allow("0")
+        new = [sbatch(shared, *ask) for _ in range(jobs)]
+        drive(daemon, lambda: all(j in known and known[j].failures for j in new), 60)
+        return new
+
+    def run(jobs: list[str]) -> bool:
+        state = asked.read().jobs
+        return all(running(state[job]) for job in jobs)
+
+    shared.command("scancel", *submitted_in_vain(3))
+    # These keep the nodes of the three.
+    fill = [sbatch(shared, *ask, "--time=7", f"--nodelist=w{at}") for at in range(3)]
+    allow("UNLIMITED")
+    drive(daemon, lambda: run(fill), 30)
+    between = sbatch(shared, *ask)
+    drive(daemon, lambda: between in known and any(r.begun for r in known[between].runs), 90)
+    shared.command("scancel", between)
+    late = submitted_in_vain(13)
+    shared.command("scancel", *fill)
+    allow("UNLIMITED")
+    drive(daemon, lambda: run(late), 90)
+
+
 def test_a_limit_that_is_raised_counts_soon(asked: SlurmBackend, shared: Testbed) -> None:
     daemon = daemon_of(asked)
     under = [sbatch(shared, "--qos=raised", *ONE) for _ in range(6)]
