@@ -170,8 +170,9 @@ def pack_as_ordered(
 ) -> Plan:
     """Return the plan that serves the jobs in just this order, as `pack` does otherwise.
 
-    In strict order, a job that would pass one of the `limits` waits and keeps nothing from others.
-    What is placed is counted there.
+    In strict order, a job that would pass one of the `limits` waits. It keeps something from others
+    only if it finds no nodes: Slurm looks for nodes first, and at limits then. What is placed is
+    counted there.
     """
     return _Packer(snapshot, packing, fit, bars, limits).pack(list(order), replan)
 
@@ -289,8 +290,9 @@ class _Packer:
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return NEVER
+        limited = None
         if self._limits is not None and (name := self._limits.met(view, way.count)) is not None:
-            return Waiting(self._limits.reason(name))
+            limited = Waiting(self._limits.reason(name))
         if (id(way), job.closed) in self._hopeless or not self._could_start(job):
             return NO_ROOM
         claims = self._claims
@@ -299,6 +301,10 @@ class _Packer:
             allowed, idle = not_barred(snapshot.cluster, idle, job, way, self._barred)
             behind = bool(reach(job, way, snapshot.cluster) & self._barred)
         found = self._fit(snapshot, idle, job, way, allowed)
+        if limited is not None:
+            if found is None:
+                self._barred |= self._bars(job, way, snapshot.cluster)
+            return limited
         if found is None and self._packing is Packing.PREEMPT:
             found = self._fit(snapshot, claims.left, job, way, allowed)
             if found is not None:

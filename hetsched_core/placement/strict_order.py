@@ -235,8 +235,9 @@ class StrictOrder:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)
-        # None starts any more: this finds what those that are first keep from the others.
-        self._serve(snapshot, self._free, {})
+        if self.limits is None:
+            # None starts any more: this finds what those that are first keep from the others.
+            self._serve(snapshot, self._free, {})
         return {
             job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
         }

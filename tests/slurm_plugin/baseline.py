@@ -192,7 +192,8 @@ def drawn(setting: Setting) -> Iterator[Sleeper]:
 class Ran:
     """What became of a job, or of an element of one, in Slurm's records.
 
-    `job` is its place in the order of submission; times are seconds UTC.
+    `job` is its place in the order of submission, times are seconds UTC, and `flags` say which of
+    Slurm's schedulers has started it.
     """
 
     job: int
@@ -201,6 +202,7 @@ class Ran:
     start_s: float
     end_s: float
     nodes: tuple[str, ...]
+    flags: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +269,13 @@ def _at_s(told: str) -> float:
 def _records(cluster: Testbed, ids: dict[str, int]) -> Iterator[Ran]:
     """Yield what sacct says of all jobs, once it knows the end of each."""
     options = ("--allocations", "--noheader", "--parsable2", "--starttime=now-1days")
-    columns = "--format=JobID,Submit,Start,End,NodeList"
+    columns = "--format=JobID,Submit,Start,End,NodeList,Flags"
     latest = deadline(30)
     while UNTOLD in (text := cluster.command("sacct", *options, columns)):
         assert time.monotonic() < latest, f"sacct does not know the end of all jobs: {text}"
         time.sleep(1.0)
     for line in text.splitlines():
-        job, submit, start, end, nodes = line.split("|")
+        job, submit, start, end, nodes, flags = line.split("|")
         array, _, element = job.partition("_")
         if array in ids:
             yield Ran(
@@ -283,6 +285,7 @@ def _records(cluster: Testbed, ids: dict[str, int]) -> Iterator[Ran]:
                 _at_s(start),
                 _at_s(end),
                 tuple(NodeSet(nodes)),
+                flags,
             )
 
 
