@@ -78,19 +78,17 @@ def assuming(loaded: ReplayInputs, sentence: str) -> ReplayInputs:
 
 
 def in_other_order(loaded: ReplayInputs) -> ReplayInputs | None:
-    """Return a log's jobs on the cluster with its GPU types the other way round.
+    """Return a log's jobs on the cluster with its nodes the other way round.
 
-    Jobs that ask for no type get the first that is free. None where there are none of these, or no
-    log to hold a policy against.
+    Jobs that ask for no GPU type get the first that is free. None where there are none of these, or
+    no log to hold a policy against.
     """
     types = loaded.cluster.gpu_types
     jobs = loaded.workload.submissions
     free = any(one.job.gpu_types is None or len(one.job.gpu_types) > 1 for one in jobs)
     if len(types) < 2 or not free or not all(one.logged for one in jobs):
         return None
-    place = {gpu_type: -at for at, gpu_type in enumerate(types)}
-    nodes = sorted(loaded.cluster, key=lambda node: place[node.gpu_type])
-    cluster = replace(loaded.cluster, nodes=tuple(nodes))
+    cluster = replace(loaded.cluster, nodes=loaded.cluster.nodes[::-1])
     tables = {profile: loaded.speeds.table(profile) for profile in loaded.speeds.profiles}
     return replace(loaded, cluster=cluster, speeds=Speeds(cluster, tables))
 

@@ -117,10 +117,10 @@ def _moved_by_order(result: Result) -> str:
         return ""
     if abs(other.avg_jct_s / here - 1.0) <= _NOTHING:
         return ""
-    one, another = durations(here, other.avg_jct_s)
+    one, another = durations(*sorted((here, other.avg_jct_s)))
     text = (
-        f"under {name} a job takes {one} on average, or {another} where the cluster names its GPU "
-        "types the other way round, since jobs that ask for none get the first that is free"
+        f"under {name} a job takes {one} or {another} on average, by the order in which the "
+        "cluster names its nodes: jobs that ask for no GPU type get the first that is free"
     )
     flips = any(
         (_below(result, policy, here) > _NOTHING)
@@ -153,16 +153,24 @@ def _best(result: Result) -> Iterator[str]:
     orders = [first.avg_jct_s]
     if result.reordered is not None and result.reordered.avg_jct_s:
         orders.append(result.reordered.avg_jct_s)
-    least, *rest = sorted({round(100 * _below(result, best, jct_s)) for jct_s in orders})
-    if least < 100 * _NOTHING or mean.avg_jct_s is None:
+    orders.sort()
+    shares = [_below(result, best, jct_s) for jct_s in orders]
+    if shares[-1] < _NOTHING or mean.avg_jct_s is None:
         yield f"No policy has shorter completion times than {name} here, on average."
         return
+    least, *rest = sorted({round(100 * share) for share in shares})
+    took, *before = durations(mean.avg_jct_s, *orders)
+    if shares[0] < _NOTHING:
+        yield (
+            "Which policy has the shortest completion times depends on the order of the cluster's "
+            f"nodes: {best} has {took} on average, {name} {' or '.join(before)}."
+        )
+        return
     below = f"{least} to {rest[-1]} %" if rest else f"{least} %"
-    took, before = durations(mean.avg_jct_s, first.avg_jct_s)
-    text = f"{best} has the shortest completion times: {took} on average, {below} below {before}"
-    text += f" under {name}"
+    text = f"{best} has the shortest completion times: {took} on average, {below} below "
+    text += f"{' or '.join(before if rest else before[:1])} under {name}"
     runs_s, ran_s = _run_s(mean), _run_s(first)
-    if runs_s is None or ran_s is None:
+    if rest or runs_s is None or ran_s is None:
         yield f"{text}."
         return
     assert mean.avg_wait_s is not None

@@ -48,13 +48,16 @@ from tests.slurm_plugin.clusters import restart_controller, up
 from tests.slurm_plugin.jobs import deadline
 
 SHARES = {"physics": 5, "language": 3, "vision": 2}
-LIMITED, MOST_GPUS = "vision", 24
-"""The account whose jobs may hold no more GPUs together."""
+LIMITED = "vision"
+"""The account whose jobs may hold no more than `Setting.most_gpus` together."""
 
 HIGH = 1000
 """The priority of QOS `high`."""
 
 MEAN_GPUS = 2.2
+
+WEIGHTS = {"t4": 1, "v100": 2, "a100": 3}
+"""Of the nodes by their GPU type: those of the slowest are taken first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class Setting:
     def gpus(self) -> int:
         """How many GPUs the cluster has."""
         return sum(node.gpus for node in fake_nodes(self.nodes))
+
+    @property
+    def most_gpus(self) -> int:
+        """How many GPUs the limited account may hold: fewer than it would."""
+        return 3 * self.gpus // 16
 
     @property
     def closed(self) -> str:
@@ -113,7 +121,8 @@ class Setting:
             "AccountingStorageEnforce=limits,qos",
             f"SchedulerParameters=bf_interval={self.interval_s}",
         )
-        return FakeSite(usual.nodes, usual.partitions, settings)
+        nodes = (replace(node, weight=WEIGHTS[node.gpu_type]) for node in usual.nodes)
+        return FakeSite(tuple(nodes), usual.partitions, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +243,7 @@ def run_slurm(installed: Installation, setting: Setting) -> Recorded:
             f"add qos high priority={HIGH}",
             *(f"add account {name} fairshare={share}" for name, share in SHARES.items()),
             *(f"add user root account={name}" for name in SHARES),
-            f"modify account {LIMITED} set GrpTRES=gres/gpu={MOST_GPUS}",
+            f"modify account {LIMITED} set GrpTRES=gres/gpu={setting.most_gpus}",
             *(f"modify user root where account={name} set qos+=high" for name in SHARES),
         ):
             cluster.command("sacctmgr", "--immediate", *words.split())
@@ -304,7 +313,7 @@ def cluster_file(recorded: Recorded) -> ClusterFile:
     lines += ["[shares]", 'half_life = "01:00:00"', "period = 60"]
     for account, share in SHARES.items():
         lines += ["[[accounts]]", f'name = "{account}"', f"shares = {share}"]
-        lines += [f"max_gpus = {MOST_GPUS}"] if account == LIMITED else []
+        lines += [f"max_gpus = {setting.most_gpus}"] if account == LIMITED else []
     lines += ["[[qos]]", 'name = "high"', f"priority = {HIGH}"]
     return parse_cluster("\n".join((*lines, "")))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hetsched_core.traces.bundled import cluster_path, log_path
 from tests.hetsched_core.cli.conftest import JOB, V100S, Run
 from tests.hetsched_core.traces.worlds import FOX
 
@@ -140,6 +141,27 @@ def test_seeds_that_nothing_shows_or_that_a_pipe_cannot_give_are_refused(
     result = hetsched("replay", *words.split(), "--cluster=c.toml")
     assert result.code == code
     assert says in result.err
+
+
+def test_the_best_policy_is_the_same_whichever_way_the_cluster_names_its_nodes(
+    folder: Path, hetsched: Run
+) -> None:
+    head, *tables = cluster_path().read_text().split("[[nodes]]")
+    both = []
+    for number, order in enumerate((tables, tables[::-1])):
+        cluster = folder / f"{number}.toml"
+        cluster.write_text(head + "".join(f"[[nodes]]{table.rstrip()}\n\n" for table in order))
+        options = ("--cluster", cluster, "--tz=UTC", "--policy=slurm,las")
+        both.append(
+            re.findall(
+                "^verdict: (.*)$", hetsched("replay", log_path(), *options).out, re.MULTILINE
+            )
+        )
+    (trusted, best), (trusted_too, best_too) = both
+    assert re.fullmatch(r"las has .* \d+ to \d+ % below .*\sh or .*\sh under slurm\.", best)
+    assert best == best_too
+    for each in (trusted, trusted_too):
+        assert "by the order in which the cluster names its nodes" in each
 
 
 def test_the_report_of_the_fox_log_says_that_it_cannot_tell_schedulers_apart(
