@@ -37,7 +37,8 @@ def infer_cluster(
     What scontrol says of a node goes before sinfo, and sinfo before the log. From a log a node has
     as many GPUs of a type as were in use at once or in one allocation, and its CPUs and memory are
     unknown. GPUs without a type have the one that is known on their host, else the one that `rules`
-    give, else `UNKNOWN_TYPE`. A host with several types becomes several nodes.
+    give, else `UNKNOWN_TYPE`. A host with several types becomes several nodes. Nodes are in the
+    order of their weights, in which Slurm takes them.
 
     Raises:
         InputError: No source shows a GPU.
@@ -54,7 +55,9 @@ def infer_cluster(
 
     nodes: list[Node] = []
     noted: dict[str, list[str]] = {}
-    hosts = expand_nodes(fold_names({*slurm, *most}))
+    names = expand_nodes(fold_names({*slurm, *most}))
+    weights = {name: node.weight or 1 for name, node in slurm.items()}
+    hosts = sorted(names, key=lambda name: weights.get(name, 1))
     for host in hosts:
         listed = slurm.get(host, SlurmNodeRecord(host))
         in_use = most.get(host, {})
@@ -104,6 +107,7 @@ def _merge(node: SlurmNodeRecord, other: SlurmNodeRecord | None) -> SlurmNodeRec
         other.gpus if node.gpus is None else node.gpus,
         other.cpus if node.cpus is None else node.cpus,
         other.memory_mb if node.memory_mb is None else node.memory_mb,
+        other.weight if node.weight is None else node.weight,
     )
 
 

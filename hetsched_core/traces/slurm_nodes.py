@@ -23,12 +23,16 @@ _NULL = "(null)"
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodeRecord:
-    """A node in Slurm's own output; what the output does not tell is None."""
+    """A node in Slurm's own output; what the output does not tell is None.
+
+    Slurm takes nodes of low `weight` first.
+    """
 
     name: str
     gpus: GpuCounts | None = None
     cpus: int | None = None
     memory_mb: int | None = None
+    weight: int | None = None
 
 
 # scontrol -----------------------------------------------------------------------------------------
@@ -83,9 +87,11 @@ def _scontrol_node(fields: Mapping[str, str]) -> SlurmNodeRecord:
         gpus = ()
     cpus = tres.cpus or parse_number(fields.get("CPUTot", ""))
     memory = tres.memory_mb or parse_number(fields.get("RealMemory", ""))
+    weight = parse_number(fields.get("Weight", ""))
     if not fields["NodeName"]:
         raise InputError("NodeName is empty")
-    return SlurmNodeRecord(fields["NodeName"], gpus, cpus, None if memory is None else int(memory))
+    memory, weight = (None if each is None else int(each) for each in (memory, weight))
+    return SlurmNodeRecord(fields["NodeName"], gpus, cpus, memory, weight)
 
 
 def parse_node_gres(text: str) -> GpuCounts:

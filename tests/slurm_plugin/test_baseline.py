@@ -17,7 +17,7 @@ def test_the_replay_s_slurm_starts_jobs_about_when_slurmctld_did(
     found = compare(recorded)
     # Jobs that end a second sooner or later make a tenth of the starts differ already.
     assert found.close_share > 0.7, str(found)
-    assert found.waits.avg_wait_s == pytest.approx(found.waits.avg_logged_wait_s, rel=0.4)
+    assert found.waits.avg_wait_s == pytest.approx(found.waits.avg_logged_wait_s, rel=0.4, abs=3)
     # It is a case in which it matters what the policy knows of Slurm.
     for other in ({"backfill": "none"}, {"bf_interval_s": "60"}):
         far = compare(recorded, **other)

@@ -13,7 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.traces.infer_cluster import InferredCluster, infer_cluster
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.sacct import LoggedAllocation, read_sacct
-from hetsched_core.traces.slurm_nodes import SlurmNodeRecord, read_sinfo
+from hetsched_core.traces.slurm_nodes import SlurmNodeRecord, read_scontrol, read_sinfo
 from hetsched_core.types import Node
 from tests.hetsched_core.traces.worlds import FOX, columns
 
@@ -233,6 +233,15 @@ def test_scontrol_goes_before_sinfo_and_sinfo_before_the_log() -> None:
         "n4: CPUs or memory are not known",
     ):
         assert any(sentence.startswith(said) for sentence in inferred.assumptions)
+
+
+def test_nodes_are_in_the_order_of_their_weights() -> None:
+    said = "NodeName=n{} Gres=gpu:{}:2 Weight={}\n"
+    rows = ((1, "a100", 30), (2, "t4", 10), (3, "a100", 30), (4, "v100", 20), (5, "t4", 10))
+    nodes = read_scontrol("".join(said.format(*row) for row in rows))
+    cluster = infer_cluster(scontrol=nodes).cluster
+    assert [node.name for node in cluster] == ["n2", "n5", "n4", "n1", "n3"]
+    assert cluster.gpu_types == ("t4", "v100", "a100")
 
 
 def test_no_gpu_in_any_source_is_an_error_that_says_where_gpus_are_shown() -> None:
