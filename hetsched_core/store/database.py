@@ -325,7 +325,8 @@ class Database:
     def _checkpoint_when_due(self) -> None:
         try:
             due = self._log.stat().st_size >= CHECKPOINT_BYTES
-        except FileNotFoundError:
+        except OSError:
+            # There is none, or the folder may not be entered by now.
             return
         if due and not self._frozen:
             # On a full disk the log may still have room for a little more.

@@ -71,9 +71,13 @@ class Store(Database):
                 damaged, newer than this program, or no store at all.
         """
         scripts = migrations()
-        if path != IN_MEMORY:
-            _make_ready(path, mode, scripts)
-        store = cls(path, mode)
+        try:
+            if path != IN_MEMORY:
+                _make_ready(path, mode, scripts)
+            store = cls(path, mode)
+        except OSError as error:
+            # Its folder may not be entered, say.
+            raise StoreError(f"{path} cannot be opened: {error.strerror}") from None
         try:
             with store.transaction() as transaction:
                 if path == IN_MEMORY:

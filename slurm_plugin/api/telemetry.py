@@ -134,6 +134,7 @@ class Telemetry:
             self._forecasts.take(),
             daemon.world.ended,
             daemon.world.unseen,
+            daemon.world.later,
         )
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)

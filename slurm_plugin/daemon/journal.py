@@ -41,6 +41,7 @@ REMEMBERED = 1000
 
 _NOTHING: Mapping[str, SlurmJob] = {}
 _NONE_UNSEEN: Mapping[str, Unseen] = {}
+_NONE_LATER: Mapping[str, JobView] = {}
 _MOST_UNWRITTEN = 10_000
 _MOST_SAID = 100_000
 _FORGET_EVERY = 500
@@ -132,6 +133,7 @@ class Journal:
         given: Iterable[StoredRange] = (),
         ended: Mapping[str, SlurmJob] = _NOTHING,
         unseen: Mapping[str, Unseen] = _NONE_UNSEEN,
+        later: Mapping[str, JobView] = _NONE_LATER,
     ) -> tuple[tuple[str, float], ...]:
         """Take in a cycle, and write what is new.
 
@@ -144,6 +146,7 @@ class Journal:
             given: ranges that were given for starts since the last call.
             ended: what Slurm shows of jobs that have ended since.
             unseen: what became of jobs that ended before, while no daemon looked, by nonce.
+            later: those that are not to begin yet, of which no policy is told.
 
         Returns:
             Nonce and time of the jobs that have started since.
@@ -167,7 +170,10 @@ class Journal:
             else:
                 self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
             each.view = view
-        for job_id in [job_id for job_id in self._followed if job_id not in seen]:
+        for job_id in later.keys() & self._followed.keys() - seen:
+            self._put_off(self._followed[job_id], later[job_id], snapshot, decisions)
+        gone = self._followed.keys() - seen - later.keys()
+        for job_id in [job_id for job_id in self._followed if job_id in gone]:
             # The daemon may look long after.
             over = ended.get(job_id)
             end_s = min(snapshot.now, (over and over.end_s) or math.inf)
@@ -178,7 +184,7 @@ class Journal:
                 each.first_start_s = over.start_s
                 gpu_s = last_run_gpu_s(over, end_s)
             self._leave(each, at, decisions, gpu_s)
-        self._tell_unseen(snapshot.now, decisions, unseen)
+        self._tell_unseen(snapshot.now, decisions, unseen, later)
         self._write(store, snapshot.now)
         return tuple(started)
 
@@ -214,17 +220,26 @@ class Journal:
         if all(run.since_s <= said.held_s for run in view.runs if run.begun):
             each.held = said.held
 
-    def _tell_unseen(self, now: float, decisions: int, unseen: Mapping[str, Unseen]) -> None:
+    def _tell_unseen(
+        self,
+        now: float,
+        decisions: int,
+        unseen: Mapping[str, Unseen],
+        later: Mapping[str, JobView],
+    ) -> None:
         """Write down what became of the jobs of an earlier daemon that are not there any more."""
-        for each in self._there.values():
+        waits = {nonce for nonce, each in self._there.items() if each.job.id in later}
+        for nonce, each in self._there.items():
+            if nonce in waits:
+                continue
             told, had = unseen.get(each.nonce, Unseen(now, None, 0.0)), _UNTOLD
             if each.nonce in unseen:
                 had = _had(told.first_start_s, told.gpu_s)
             self._jobs.append(replace(each, ended_s=told.end_s, first_start_s=told.first_start_s))
             left = each.nonce, each.job.id, each.job.user, told.end_s, decisions, "left", had
             self._events.append(JobEvent(*left))
-        self._there.clear()
-        self._said.clear()
+        self._there = {nonce: each for nonce, each in self._there.items() if nonce in waits}
+        self._said = {nonce: each for nonce, each in self._said.items() if nonce in waits}
 
     def _tell(
         self,
@@ -247,6 +262,20 @@ class Journal:
             if planned[0] and planned[1] != held[1]:
                 self._event(each, snapshot.now, decisions, *planned)
             each.planned = planned
+
+    def _put_off(self, each: _Followed, later: JobView, snapshot: Snapshot, decisions: int) -> None:
+        """Write down that a job waits for its time to begin; it has what it had until now."""
+        now, view = snapshot.now, each.view
+        each.view = replace(
+            view,
+            observed_s=now,
+            runs=(),
+            samples_done=view.samples_at(now),
+            wait_s=view.wait_at(now),
+            attained_gpu_s=tuple(view.attained_at(now, snapshot.cluster).items()),
+            blocked=later.blocked,
+        )
+        self._tell(each, each.view, None, snapshot, decisions)
 
     def _tell_end(
         self,

@@ -101,7 +101,7 @@ class DaemonDatabase:
     def _without_failing(self, opening: Iterator[str]) -> tuple[str, ...]:
         try:
             said = tuple(opening)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             said = (f"{error}: {_WITHOUT}",)
         # The same trouble is told once, not every half minute.
         before, self._said = self._said, said[-1] if self.store is None else ""

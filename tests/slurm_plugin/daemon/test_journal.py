@@ -19,6 +19,7 @@ from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
 from slurm_plugin.daemon import Daemon
 from slurm_plugin.daemon.daemon import CycleReport
+from slurm_plugin.daemon.jobs.managed import moment
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
@@ -125,6 +126,35 @@ def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
     assert [each["event"] for each in said[0]["events"]] == ["came", "planned", "runs", "left"]
     with pytest.raises(InputError, match="nothing is known of a job '9'"):
         bench.ask("history", "9")
+
+
+def test_a_job_that_is_put_off_waits_and_has_not_left(bench: Bench) -> None:
+    bench.cycle(job(1), job(2))
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run, job(2))
+    begin_s = bench.clock.now + 3600
+    put_off = [replace(job(number), begin_s=begin_s, restarts=2 - number) for number in (1, 2)]
+    bench.cycle(*put_off, seconds=360)
+    bench.cycle(*put_off)
+    (_, told) = events(bench, "1")[-2:]
+    assert told[0] == "waits"
+    assert told[1].endswith(f"from {moment(begin_s)} on")
+    assert events(bench, "2")[-1] == told
+    assert [event for event, _ in events(bench, "1")] == [
+        "came",
+        "planned",
+        "runs",
+        "stopped",
+        "waits",
+    ]
+    # A daemon that comes up meanwhile says no other thing.
+    later = bench_on(bench.store, bench.clock)
+    later.cycle(*put_off)
+    assert events(bench, "1")[-1] == told
+    later.telemetry.close()
+    bench.cycle(seconds=10)
+    assert events(bench, "1")[-1] == ("left", "after 0.4 GPU hours")
+    assert events(bench, "2")[-1] == ("left", "without having run")
 
 
 def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown(

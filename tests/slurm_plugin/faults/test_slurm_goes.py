@@ -45,14 +45,14 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
 SLOW_TO_STOP = """#!/bin/bash
 #HETSCHED --gpu-set=4 --can-checkpoint
 #SBATCH --output=/dev/null
-trap 'sleep 4; exit 0' TERM
+trap 'touch {folder}/told.$SLURM_JOB_ID; sleep 4; exit 0' TERM
 sleep 600 & wait
 """
 
 
 def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site: Site) -> None:
     script = site.folder / "slow_to_stop.sh"
-    script.write_text(SLOW_TO_STOP)
+    script.write_text(SLOW_TO_STOP.format(folder=site.folder))
     daemon = site.start_daemon()
     await_hold(site.cluster)
 
@@ -63,12 +63,15 @@ def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site
     for job in older:
         site.await_run(job)
     site.save(older[0])
-    said = len(site.log)
     submit(4)
-    site.await_log("event=requeue", after=said)
+
+    def stopped() -> set[str]:
+        """The jobs that were told to stop: one that was not yet goes on."""
+        return {file.suffix[1:] for file in site.folder.glob("told.*")}
+
+    site.await_that(lambda: bool(stopped()), 60, "one is stopped")
     # What it has not saved it forgets: to it those runs will have ended by themselves.
     site.cluster.kill_controller()
-    stopped = set(re.findall(r"event=requeue job=(\d+) ", site.log[said:]))
     daemon.send_signal(signal.SIGSTOP)
     site.cluster.start_controller()
 
@@ -78,9 +81,9 @@ def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site
         told = map(str.split, site.cluster.command(*listing).splitlines())
         return {job for job, restarts in told if int(restarts) >= least}
 
-    site.await_that(lambda: stopped.isdisjoint(runs(0)), 60, "the runs have ended")
+    site.await_that(lambda: stopped().isdisjoint(runs(0)), 60, "the runs have ended")
     daemon.send_signal(signal.SIGCONT)
-    site.await_that(lambda: stopped <= runs(1), 90, "the jobs that were stopped run again")
+    site.await_that(lambda: stopped() <= runs(1), 90, "the jobs that were stopped run again")
 
 
 def test_jobs_that_were_queued_again_before_slurmctld_was_killed_are_not_told_as_lost(

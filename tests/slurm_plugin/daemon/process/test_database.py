@@ -280,6 +280,48 @@ def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> No
             assert process.stdout.readline() == "()\n"
 
 
+SHUT_OUT = """
+import os, sys
+from contextlib import suppress
+from pathlib import Path
+from hetsched_core.store import Decision, StoreError
+from hetsched_core.records.runlog import PlanRecord
+from slurm_plugin.daemon.process.database import DaemonDatabase
+path = Path(sys.argv[1])
+os.setuid(65532)
+record = PlanRecord(0.0, frozenset(), 0.1, 1, 1)
+with DaemonDatabase(path) as one:
+    print(one.open(0.0), flush=True)
+    for at in range(1, 4):
+        sys.stdin.readline()
+        if one.store is not None:
+            with suppress(StoreError):
+                one.store.record_decision(Decision("las", record, document="{}"))
+        print(one.check(at * 1000.0, None), one.store is not None, flush=True)
+"""
+
+
+@as_root
+def test_where_its_folder_may_not_be_entered_any_more_that_is_said_and_it_is_tried_again() -> None:
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        path = Path(name) / "daemon.duckdb"
+        os.chown(name, 65_532, 65_532)
+        words = [sys.executable, "-c", SHUT_OUT, str(path)]
+        with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "()\n"
+            Path(name).chmod(0)
+            for said in (
+                "nothing is recorded or measured until it can be opened') False",
+                "() False",
+            ):
+                print(file=process.stdin)
+                assert process.stdout.readline().endswith(f"{said}\n")
+            Path(name).chmod(0o700)
+            print(file=process.stdin)
+            assert process.stdout.readline() == "() True\n"
+
+
 @as_root
 def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(
     path: Path, one: DaemonDatabase
