@@ -182,7 +182,7 @@ class CpuJobs:
             return True
         before = self._shunned.get(job.id, _NO_NODES)
         self._shunned[job.id] = before.union(nodes)
-        self._attempts.failed(kind, nodes, cycle.now)
+        self._attempts.failed(kind, nodes, cycle.now, since_s)
         if before or self._elsewhere(each, cycle) is None:
             self._not_before[job.id] = cycle.now + _AGAIN_S
         return False

@@ -13,6 +13,9 @@ from slurm_plugin.daemon.jobs.request import Request
 IN_VAIN = 3
 """After so many of a kind that Slurm did not start one at a time is tried."""
 
+_FOR_NODES = 2
+"""After so many, where others of the kind start elsewhere, it is for the nodes."""
+
 _FORGOTTEN_S = 1800.0
 """After so long without another one a kind is like all others again."""
 
@@ -66,17 +69,24 @@ class Attempts:
         self._of_user: dict[str, set[Kind]] = {}
 
     def __bool__(self) -> bool:
-        """Whether any job waits for others like it."""
-        return any(failed.times >= IN_VAIN for failed in self._in_vain.values())
+        """Whether any job waits for others like it, or may be kept off nodes."""
+        return any(failed.times >= _FOR_NODES for failed in self._in_vain.values())
 
-    def failed(self, kind: Kind, nodes: Iterable[str], now: float) -> None:
-        """Note that Slurm has not started one on these nodes, or, without any, where it stood."""
+    def failed(
+        self, kind: Kind, nodes: Iterable[str], now: float, since_s: float | None = None
+    ) -> None:
+        """Note that Slurm has not started one on these nodes, or, without any, where it stood.
+
+        `since_s` is since when it was placed there: what has started elsewhere from then on says
+        that it is for the nodes.
+        """
+        since_s = now if since_s is None else since_s
         self._good.discard(kind)
         self._of_user.setdefault(kind.user, set()).add(kind)
         for each in (kind, Kind(kind.user)):
             times, first_s, _, before = self._in_vain.get(each, _NEVER)
             on = {**before, **dict.fromkeys(nodes, now)}
-            self._in_vain[each] = _Failed(times + 1, min(first_s, now), now, on)
+            self._in_vain[each] = _Failed(times + 1, min(first_s, since_s), now, on)
 
     def started(self, kind: Kind, nodes: Iterable[str], at_s: float) -> None:
         """Note that Slurm has started one on these nodes, and when."""

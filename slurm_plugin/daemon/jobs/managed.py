@@ -52,6 +52,9 @@ def again_after_s(times: int) -> float:
 BELIEVED_S = 600.0
 """How long Slurm's word of a limit keeps a job back that is not placed."""
 
+SEEN_S = 5.0
+"""It takes at most so long, about, before what was placed is seen there."""
+
 LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
 """Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
 
@@ -74,9 +77,9 @@ class ManagedJob:
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
     tried there again; `in_vain` are those on which it has just failed, none of them where that is
-    not for the nodes, `failures` how often Slurm has not started it since it last did. `limited_s`
-    is since when Slurm has named a limit of it while it was not placed. `partial_s` is when a part
-    of its run was first seen without the rest,
+    not for the nodes, and since when it was there, `failures` how often Slurm has not started it
+    since it last did. `limited_s` is since when Slurm has named a limit of it while it was not
+    placed. `partial_s` is when a part of its run was first seen without the rest,
     `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
     told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
     not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
@@ -99,7 +102,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-    in_vain: tuple[str, ...] | None = None
+    in_vain: tuple[tuple[str, ...], float] | None = None
     failures: int = 0
     limited_s: float | None = None
     blocked: Reason | None = None
@@ -211,7 +214,10 @@ class ManagedJob:
             return
         self.failures += 1
         again_s = now + again_after_s(max(0, self.failures - 2))
-        self.in_vain = () if of_job(said) or keeps_back(said) else tuple(nodes)
+        marked = () if of_job(said) or keeps_back(said) else tuple(nodes)
+        placed_s = now if self.placed_s is None else self.placed_s
+        # One that was placed with it may have started before either was seen there.
+        self.in_vain = marked, placed_s - SEEN_S
         if before or not there:
             self.quota = why, again_s
         if there:

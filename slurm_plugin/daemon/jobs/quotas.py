@@ -64,7 +64,8 @@ class Quotas:
             now: seconds UTC.
         """
         if known.in_vain is not None:
-            self._attempts.failed(kind_of(seen, known.request), known.in_vain, now)
+            nodes, since_s = known.in_vain
+            self._attempts.failed(kind_of(seen, known.request), nodes, now, since_s)
             known.in_vain = None
         elif self._attempts and seen.state is JobState.RUNNING:
             began_s = now if seen.start_s is None else seen.start_s

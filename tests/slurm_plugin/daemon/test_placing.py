@@ -225,6 +225,40 @@ def test_of_a_kind_that_slurm_starts_on_some_nodes_alone_all_go_there_at_once() 
     assert tries <= len(like) + 2
 
 
+def test_of_a_kind_of_which_some_start_and_some_do_not_all_go_where_it_starts_at_once() -> None:
+    """As where one of the partitions of a job refuses it, with nodes of its own."""
+    like = [replace(RIGID, id=f"{number}", submit_s=1.0) for number in range(8)]
+    site = Site(*like, nodes=tuple(node(f"n{at}", used=2) for at in range(4)))
+    there, since_s = places(site.cycle()), site.clock.now
+    assert sorted(there.values()) == sorted(2 * [(f"n{at}",) for at in range(4)])
+    good = {("n0",), ("n1",)}
+
+    def show(jobs: list[SlurmJob]) -> None:
+        used = Counter(name for job in jobs for name in there.get(job.id, ()))
+        nodes = (node(f"n{at}", 2 + used[f"n{at}"] * (at < 2)) for at in range(4))
+        shown = (
+            running(job, *there[job.id], since_s=since_s)
+            if there.get(job.id, "") in good
+            else replace(placed(job, *there[job.id]), reason="Reservation")
+            if job.id in there
+            else job
+            for job in jobs
+        )
+        site.show(*shown, nodes=tuple(nodes))
+
+    show(like)
+    for _, job in named(site.until_called(40)[1]):
+        del there[job]
+    # Two of those that run have ended.
+    ended = [job for job in like if there.get(job.id, "") in good][:2]
+    show([job for job in like if job not in ended])
+    placed_now: dict[str, tuple[str, ...]] = {}
+    for _ in range(5):
+        placed_now |= places(site.cycle())
+    assert len(placed_now) == 2
+    assert {*placed_now.values()} <= good
+
+
 @pytest.mark.parametrize(("said", "within_s"), [("PartitionNodeLimit", 5), ("Quux", 65)])
 def test_a_kind_that_has_failed_on_all_nodes_in_turn_is_not_shut_out_of_them(
     said: str, within_s: int
@@ -276,7 +310,7 @@ def test_one_that_runs_since_before_others_failed_does_not_say_where_its_kind_st
     site = Site(first, nodes=(node("n9", used=3),))
     site.cycle()
     runs, nodes = running(first, "n9"), tuple(node(f"n{at}", used=3) for at in range(3))
-    there = places(site.see(runs, *like, nodes=(*nodes, node("n9", used=4)), seconds=1))
+    there = places(site.see(runs, *like, nodes=(*nodes, node("n9", used=4)), seconds=20))
     failed = [replace(placed(job, *there[job.id]), reason="Quux") for job in like[:3]]
     site.show(runs, *failed, *like[3:])
     assert places(site.until_called(10)[1]).keys() == {"5"}

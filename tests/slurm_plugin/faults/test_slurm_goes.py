@@ -1,6 +1,5 @@
 """Slurm itself goes away: its controller, its authentication, a node."""
 
-import re
 import signal
 import time
 

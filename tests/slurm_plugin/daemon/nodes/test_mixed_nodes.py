@@ -210,7 +210,7 @@ def test_a_job_that_starts_where_others_like_it_did_not_is_no_failure_of_theirs_
     quotas, request = Quotas(), requested(RIGID)
     known = ManagedJob(request, RIGID, (job := described(RIGID, request)), job, observed_s=0.0)
     for now in range(IN_VAIN):
-        known.in_vain = ("n0-v100",)
+        known.in_vain = ("n0-v100",), float(now)
         quotas.of(known, RIGID, None, now)
     assert quotas
     known.share = {"n0-v100": (1.0, 1.0)}
