@@ -141,7 +141,9 @@ class Attempts:
 
     def _is_over(self, kind: Kind, there: frozenset[str], at_s: float) -> bool:
         """Whether a start shows that what kept a kind from starting does so no more."""
-        failed = self._in_vain.get(kind, _NEVER)
+        failed = self._in_vain.get(kind)
+        if failed is None:
+            return False
         return bool(there & failed.nodes.keys()) if failed.nodes else at_s > failed.last_s
 
     def _waits(self, kind: Kind) -> bool:

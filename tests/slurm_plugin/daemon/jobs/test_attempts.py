@@ -63,6 +63,15 @@ def test_what_slurm_starts_of_a_user_is_tried_whatever_becomes_of_its_other_jobs
     assert tried(attempts, [*failed, PLAIN], 2.0) == [ODD[IN_VAIN], PLAIN]
 
 
+def test_what_was_started_before_any_failed_is_as_all_others_of_its_user() -> None:
+    attempts = Attempts()
+    attempts.failed(OTHERS, HERE, 0.0)
+    attempts.started(PLAIN, ELSEWHERE, 1.0)
+    for kind in ODD[:IN_VAIN]:
+        attempts.failed(kind, HERE, 2.0)
+    assert tried(attempts, [ODD[-1], PLAIN], 3.0) == [ODD[-1]]
+
+
 def test_one_that_fails_after_it_was_started_is_as_all_others_of_its_user() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
