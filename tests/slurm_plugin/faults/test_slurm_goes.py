@@ -1,5 +1,6 @@
 """Slurm itself goes away: its controller, its authentication, a node."""
 
+import re
 import signal
 import time
 
@@ -62,11 +63,13 @@ def test_a_run_of_which_slurmctld_has_forgotten_that_it_was_stopped_goes_on(site
     for job in older:
         site.await_run(job)
     site.save(older[0])
+    said = len(site.log)
     submit(4)
 
     def stopped() -> set[str]:
-        """The jobs that were told to stop: one that was not yet goes on."""
-        return {file.suffix[1:] for file in site.folder.glob("told.*")}
+        """The jobs that Slurm was told to stop, and were told so: one that was not yet goes on."""
+        told = {file.suffix[1:] for file in site.folder.glob("told.*")}
+        return told & set(re.findall(r"event=requeue job=(\d+) ", site.log[said:]))
 
     site.await_that(lambda: bool(stopped()), 60, "one is stopped")
     # What it has not saved it forgets: to it those runs will have ended by themselves.
