@@ -419,7 +419,8 @@ def compare(recorded: Recorded, **other: str) -> Compared:
 class Divergence:
     """How far a replay is from one in which each job ends up to a second sooner or later.
 
-    No policy could come closer to slurmctld, which tells whole seconds.
+    A full cluster makes much of a second, and slurmctld tells whole ones: about so far apart are
+    two that do the same.
 
     Attributes:
         close_share: share of the starts that are at most two intervals of backfill away.

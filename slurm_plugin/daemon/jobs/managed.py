@@ -228,6 +228,8 @@ class ManagedJob:
 
         Return whether anything changes.
         """
+        if not (nodes or self.shunned):
+            return False
         new = set(nodes) - self.shunned_at(now)
         over = {name for name, (known, _) in self.shunned.items() if known == why} - set(nodes)
         if not (new or over):

@@ -10,8 +10,8 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.attempts import IN_VAIN, Attempts, kind_of
 from slurm_plugin.daemon.jobs.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
 from slurm_plugin.daemon.jobs.slurm_reasons import (
+    exceeds_partition,
     limits_together,
-    of_partition,
     partition_is_closed,
 )
 
@@ -90,7 +90,7 @@ class Quotas:
             # Of a set of counts Slurm knows the submitted one alone, and it may say one thing of
             # what is placed and another of what is not.
             alike = known.request.rigid and known.failures < IN_VAIN
-            if partition_is_closed(said) or (alike and of_partition(said)):
+            if partition_is_closed(said) or (alike and exceeds_partition(said)):
                 # Its partition is open again, or allows as much.
                 known.quota = None
         if known.quota is not None:

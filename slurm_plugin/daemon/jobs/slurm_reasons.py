@@ -145,7 +145,7 @@ def of_job(said: str) -> bool:
     return word_of(said) in _OF_JOB
 
 
-def of_partition(said: str) -> bool:
+def exceeds_partition(said: str) -> bool:
     """Whether Slurm's word is that a job is larger than its partition allows now."""
     return word_of(said) in _TOO_LARGE
 
