@@ -792,7 +792,7 @@ class LiveWorld:
             lacks = self._closures.lacks(seen)
         # What others have is counted, and free again the moment that they end.
         named = lacks or named
-        kept_back = self._quotas.of(known, seen, None if lacks else named, now) or named
+        kept_back = self._quotas.of(known, seen, None if lacks else named, cluster, now) or named
         if kept_back is None and run is None:
             kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:
@@ -845,7 +845,7 @@ class LiveWorld:
         if not shut_out(replace(known.whole, closed=closed), cluster, self.speeds, LIVE_SHAPES):
             return None
         if shunned:
-            return next(iter(known.shunned.values()))[0]
+            return known.why_shunned
         mine = closed if known.whole.nodes is None else closed & known.whole.nodes
         return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, mine))
 

@@ -461,12 +461,12 @@ def diverge(recorded: Recorded, seeds: int = 3) -> Divergence:
     return Divergence(float(np.mean(close)), float(np.mean(correlations)))
 
 
-def typical_error_s(recorded: Recorded, seeds: int = 8, **options: str) -> float:
+def typical_error_s(recorded: Recorded, **options: str) -> float:
     """Return how far nine in ten starts of a replay are from slurmctld's, at most, seconds.
 
-    That is the mean of so many replays with other ends: on a full cluster one of them says little.
+    That is the mean of eight replays with other ends: on a full cluster one of them says little.
     """
-    found = (compare(moved, **options) for moved in ends_moved(recorded, seeds))
+    found = (compare(moved, **options) for moved in ends_moved(recorded, 8))
     return float(np.mean([each.waits.p90_error_s for each in found]))
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from operator import attrgetter
 
 from hetsched_core.store import JobProgress
@@ -76,7 +77,8 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `in_vain` are those on which it has just failed, none of them where that is
+    tried there again; `avoided` are those that it is kept off since others like it did not start
+    there, and why; `in_vain` are those on which it has just failed, none of them where that is
     not for the nodes, and since when it was there, `failures` how often Slurm has not started it
     since it last did. `limited_s` is since when Slurm has named a limit of it while it was not
     placed. `partial_s` is when a part of its run was first seen without the rest,
@@ -102,6 +104,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
+    avoided: Mapping[str, Reason] = field(default_factory=dict)
     in_vain: tuple[tuple[str, ...], float] | None = None
     failures: int = 0
     limited_s: float | None = None
@@ -168,7 +171,8 @@ class ManagedJob:
     def only_waits(self) -> bool:
         """Whether it waits, and neither time nor what happens to others changes what is known."""
         seen = self.slurm
-        kept_back = self.blocked or self.refused or self.quota or self.shunned or self.closed.nodes
+        kept_off = self.shunned or self.avoided or self.closed.nodes
+        kept_back = self.blocked or self.refused or self.quota or kept_off
         waits = seen.state is JobState.PENDING and self.run is None and self.limited_s is None
         return waits and not (kept_back or seen.entered or seen.array)
 
@@ -223,19 +227,14 @@ class ManagedJob:
         if there:
             self.shunned |= dict.fromkeys(nodes, (why, again_s))
 
-    def keep_off(self, nodes: Collection[str], why: Reason, now: float) -> bool:
-        """Try it on these nodes no more, and on others again that it was kept off for that.
+    def keep_off(self, nodes: Mapping[str, Reason], now: float) -> bool:
+        """Keep it off these nodes for what others like it met there, and off no others for that.
 
         Return whether anything changes.
         """
-        if not (nodes or self.shunned):
+        if nodes == self.avoided:
             return False
-        new = set(nodes) - self.shunned_at(now)
-        over = {name for name, (known, _) in self.shunned.items() if known == why} - set(nodes)
-        if not (new or over):
-            return False
-        kept = {name: each for name, each in self.shunned.items() if name not in over}
-        self.shunned = kept | dict.fromkeys(new, (why, now + LONGEST_S))
+        self.avoided = nodes
         self.closed = replace(self.closed, until_s=now)
         return True
 
@@ -277,7 +276,13 @@ class ManagedJob:
         self.shunned = {
             name: each for name, each in self.shunned.items() if now < each[1] <= now + LONGEST_S
         }
-        return frozenset(self.shunned)
+        return frozenset(self.shunned).union(self.avoided)
+
+    @property
+    def why_shunned(self) -> Reason | None:
+        """Why it is not tried on one of the nodes that it is kept off; None if it is off none."""
+        own = (why for why, _ in self.shunned.values())
+        return next(chain(own, self.avoided.values()), None)
 
     def settle(self, now: float, cluster: Cluster, end_s: float | None = None) -> None:
         """Bring what grows with time up to `now`; service does not while the job is suspended.

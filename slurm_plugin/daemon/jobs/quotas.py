@@ -5,18 +5,23 @@ What comes under a limit that it has named waits, too, until a job ends.
 
 from __future__ import annotations
 
-from hetsched_core.types import Reason, ReasonCode
+from hetsched_core.types import Cluster, Reason, ReasonCode
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.attempts import IN_VAIN, Attempts, kind_of
 from slurm_plugin.daemon.jobs.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
 from slurm_plugin.daemon.jobs.slurm_reasons import (
     exceeds_partition,
+    limits_gres,
     limits_together,
     partition_is_closed,
 )
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
 """Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
+
+
+_ALL = ""
+"""In place of a GPU type: a limit on all GPUs, or on something else."""
 
 
 _LIKE_IT = Reason(
@@ -40,7 +45,8 @@ class Quotas:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._met: dict[_Peers, tuple[Reason, int, float]] = {}
+        # By the GPU type that they are on; how many GPUs the job asked for, and until when.
+        self._met: dict[_Peers, dict[str, tuple[Reason, int, float]]] = {}
         self._attempts = Attempts()
 
     def __bool__(self) -> bool:
@@ -53,7 +59,12 @@ class Quotas:
         self._met = {peers: met for peers, met in self._met.items() if had.isdisjoint(peers[:3])}
 
     def of(
-        self, known: ManagedJob, seen: SlurmJob, named: Reason | None, now: float
+        self,
+        known: ManagedJob,
+        seen: SlurmJob,
+        named: Reason | None,
+        cluster: Cluster,
+        now: float,
     ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
@@ -61,6 +72,7 @@ class Quotas:
             known: the job, whose own `quota` is brought up to date.
             seen: as Slurm shows it.
             named: what Slurm says of it.
+            cluster: the nodes.
             now: seconds UTC.
         """
         if known.in_vain is not None:
@@ -72,10 +84,7 @@ class Quotas:
             self._attempts.started(kind_of(seen, known.request), known.share, began_s)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
-            known.quota = named, now + QUOTA_S
-            if limits_together(named.detail):
-                gpus = 0 if "Job" in named.detail else seen.gpus
-                self._met[peers] = named, gpus, now + QUOTA_S
+            self._note(peers, known, seen, named, cluster, now)
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
             known.quota and not now < known.quota[1] <= now + LONGEST_S
         ):
@@ -95,19 +104,54 @@ class Quotas:
                 known.quota = None
         if known.quota is not None:
             return known.quota[0]
-        reason, gpus, until_s = self._met.get(peers, (None, 0, 0.0))
-        limited = now < until_s <= now + QUOTA_S and min(known.request.counts) >= gpus
         # What is placed already Slurm may just start.
         if seen.entered:
             return None
-        if not self._attempts:
-            known.keep_off((), _NOT_THERE, now)
-        if limited or not self._attempts:
-            return reason if limited else None
-        self._attempts.forget(now)
-        kind = kind_of(seen, known.request)
-        if not self._attempts.may_try(kind, seen.id, now):
-            return _LIKE_IT
-        bad = self._attempts.bad_nodes(kind, seen.id, now)
+        limits = self._limits(peers, known, now)
+        accepted = known.request.gpu_types or set(cluster.gpu_types)
+        if limits and (_ALL in limits or limits.keys() >= accepted):
+            return next(iter(limits.values()))
+        off = {node.name: limits[node.gpu_type] for node in cluster if node.gpu_type in limits}
+        if self._attempts:
+            self._attempts.forget(now)
+            kind = kind_of(seen, known.request)
+            if not self._attempts.may_try(kind, seen.id, now):
+                return _LIKE_IT
+            off |= dict.fromkeys(self._attempts.bad_nodes(kind, seen.id, now), _NOT_THERE)
         # Until it is seen what is closed to it now it is not to be placed.
-        return _NOT_THERE if known.keep_off(bad, _NOT_THERE, now) else None
+        return next(iter(off.values()), _NOT_THERE) if known.keep_off(off, now) else None
+
+    def _note(
+        self,
+        peers: _Peers,
+        known: ManagedJob,
+        seen: SlurmJob,
+        named: Reason,
+        cluster: Cluster,
+        now: float,
+    ) -> None:
+        """Note a limit: on GRES, of the GPU types alone that the job was placed on.
+
+        Slurm's word does not tell of which type they are. If it accepts others it goes there.
+        """
+        placed = known.placement.configuration if known.placement is not None else ()
+        on = {cluster[name].gpu_type for name, _ in placed if name in cluster}
+        others = set(known.request.gpu_types or cluster.gpu_types) - on
+        until_s = now + QUOTA_S
+        if on and others and limits_gres(named.detail):
+            met = dict.fromkeys(on, (named, seen.gpus, until_s))
+        else:
+            known.quota = named, until_s
+            gpus = 0 if "Job" in named.detail else seen.gpus
+            met = {_ALL: (named, gpus, until_s)} if limits_together(named.detail) else {}
+        if met:
+            self._met[peers] = self._met.get(peers, {}) | met
+
+    def _limits(self, peers: _Peers, known: ManagedJob, now: float) -> dict[str, Reason]:
+        """Return the limits that others have met and it would, by the GPU type that they are on."""
+        least = min(known.request.counts)
+        return {
+            gpu_type: reason
+            for gpu_type, (reason, gpus, until_s) in self._met.get(peers, {}).items()
+            if now < until_s <= now + QUOTA_S and least >= gpus
+        }

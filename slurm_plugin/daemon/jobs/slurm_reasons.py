@@ -111,6 +111,11 @@ def limits_together(said: str) -> bool:
     return word_of(said) in _TOGETHER
 
 
+def limits_gres(said: str) -> bool:
+    """Whether Slurm's word names a limit on GRES: on all GPUs, or on those of one type."""
+    return code_of(said) is ReasonCode.QUOTA and "GRES" in word_of(said)
+
+
 _CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
 
 

@@ -120,7 +120,7 @@ class Closures:
             closed = Closed(closed.nodes | not_now, closed.until_s)
         for unit in (known, *known.copies.values()):
             if shunned := unit.shunned_at(now):
-                again_s = min(again_s for _, again_s in unit.shunned.values())
+                again_s = min((again_s for _, again_s in unit.shunned.values()), default=math.inf)
                 closed = Closed(closed.nodes | shunned, min(closed.until_s, again_s))
         return closed
 

@@ -41,11 +41,13 @@ ONE = ("--gpus=1", "--wrap=sleep 600")
 def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
     """Two nodes of 12 GPUs, accounts with shares of 3 and 1, a QOS that goes first, and limits.
 
-    Sixteen more of 64 GPUs in a partition of their own, and scavengers.
+    Sixteen more of 64 GPUs in a partition of their own, one of two GPU types, and scavengers.
     """
     del testbed
-    nodes = (*fake_nodes(2), *(FakeNode(f"w{at}", "a100", 4) for at in range(16)))
-    parts = (Partition("gpu", "n[0-1]", default=True), Partition("wide", "w[0-15]"))
+    wide = tuple(FakeNode(f"w{at}", "a100", 4) for at in range(16))
+    nodes = (*fake_nodes(2), *wide, FakeNode("m0", "a100", 2, (("v100", 4),)))
+    gpu = Partition("gpu", "n[0-1]", default=True)
+    parts = (gpu, Partition("wide", "w[0-15]"), Partition("mixed", "m0"))
     site = usual_site(nodes, parts)
     preempts = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE")
     site = replace(site, settings=(*site.settings, *preempts))
@@ -58,7 +60,8 @@ def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
         "add qos capped GrpTRES=gres/gpu=3",
         "add qos few MaxJobsPerUser=2",
         "add qos raised GrpTRES=gres/gpu=2",
-        "modify user root set qos=normal,high,scavenger,capped,few,raised",
+        "add qos one-of-a-type MaxTRESPerUser=gres/gpu:a100=1",
+        "modify user root set qos=normal,high,scavenger,capped,few,raised,one-of-a-type",
     )
     with under_limits(installation, site, *tell) as cluster:
         yield cluster
@@ -303,6 +306,38 @@ def test_a_limit_that_is_raised_counts_soon(asked: SlurmBackend, shared: Testbed
     drive(daemon, lambda: held() == 2, 60)
     shared.command("sacctmgr", "-i", "modify", "qos", "raised", "set", "GrpTRES=gres/gpu=5")
     drive(daemon, lambda: held() == 5, 90)
+
+
+def test_under_a_limit_on_one_gpu_type_jobs_of_any_type_have_the_others(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    daemon = daemon_of(asked, settings=replace(SETTINGS, partitions=frozenset({"mixed"})))
+    ask = ("--partition=mixed", "--qos=one-of-a-type", *ONE)
+    under = [sbatch(shared, *ask) for _ in range(5)]
+
+    def held() -> Counter[str]:
+        state = asked.read().jobs
+        return Counter(state[job].gpu_types[0] for job in under if running(state[job]))
+
+    drive(daemon, lambda: held() == {"a100": 1, "v100": 4}, 60)
+
+
+def test_jobs_of_two_partitions_of_which_one_refuses_them_go_to_the_other(
+    asked: SlurmBackend, shared: Testbed
+) -> None:
+    both = replace(SETTINGS, partitions=frozenset({"gpu", "wide"}))
+    daemon = daemon_of(asked, settings=both)
+    shared.command("scontrol", "update", "partitionname=gpu", "maxtime=5")
+    jobs = [sbatch(shared, "--partition=gpu,wide", "--time=60", *ONE) for _ in range(24)]
+
+    def run() -> bool:
+        state = asked.read().jobs
+        return all(running(state[job]) for job in jobs)
+
+    try:
+        drive(daemon, run, 60)
+    finally:
+        shared.command("scontrol", "update", "partitionname=gpu", "maxtime=unlimited")
 
 
 def test_a_job_with_a_deadline_and_a_least_time_has_its_whole_time_limit(

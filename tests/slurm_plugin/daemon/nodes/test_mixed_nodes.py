@@ -6,11 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import ALL_SHAPES, Configuration, NodeCondition, Shape
-from slurm_plugin.backend import Enter, Hold, JobState, Leave, Resources, SlurmJob, SlurmNode, Terms
+from hetsched_core.types import ALL_SHAPES, Cluster, Configuration, Node, NodeCondition, Shape
+from slurm_plugin.backend import (
+    Change,
+    Enter,
+    Hold,
+    JobState,
+    Leave,
+    Resources,
+    SlurmJob,
+    SlurmNode,
+    Terms,
+)
 from slurm_plugin.backend.state import SlurmReservation
 from slurm_plugin.daemon.jobs.attempts import IN_VAIN
-from slurm_plugin.daemon.jobs.managed import ManagedJob, described
+from slurm_plugin.daemon.jobs.managed import QUOTA_S, ManagedJob, described
 from slurm_plugin.daemon.jobs.quotas import Quotas
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
@@ -89,6 +99,26 @@ def test_a_job_of_any_type_is_placed_on_one_which_is_written_until_it_leaves(pol
     site.show(replace(there, reason="Resources"))
     _, calls = site.until_called(100)
     assert calls == [back]
+
+
+def test_a_limit_met_on_gpus_of_one_type_leaves_the_others_to_all_that_come_under_it() -> None:
+    jobs = [replace(RIGID, id=name) for name in "12"]
+    site = Site(*jobs, nodes=(mixed(),))
+
+    def refused(calls: list[Change]) -> list[str]:
+        """Have Slurm start none of what is placed for a limit; return the types that they had."""
+        asks = [call.resources for call in calls if isinstance(call, Enter)]
+        there = (replace(placed(job, "n0"), reason="QOSMaxGRESPerUser") for job in jobs)
+        placed_so = [replace(job, resources=ask) for job, ask in zip(there, asks, strict=True)]  # type: ignore[arg-type]
+        assert named(site.see(*placed_so, seconds=1)) == [("Leave", "1"), ("Leave", "2")]
+        site.show(*(replace(job, reason="ReqNodeNotAvail") for job in jobs))
+        return [ask.per_job or "" for ask in asks if ask is not None]
+
+    assert refused(site.cycle()) == ["gres/gpu:v100:1"] * 2
+    assert refused(site.until_called(5)[1]) == ["gres/gpu:t4:1"] * 2
+    assert site.cycle(QUOTA_S - 10) == []
+    assert {site.blocked(job).detail for job in "12"} == {"QOSMaxGRESPerUser"}
+    assert len(site.until_called(20)[1]) == 2
 
 
 @pytest.mark.parametrize("policy", ["fifo", "hops", "steady"])
@@ -208,13 +238,14 @@ def test_what_a_partition_may_have_of_a_node_is_counted_over_all_of_its_types() 
 
 def test_a_job_that_starts_where_others_like_it_did_not_is_no_failure_of_theirs_any_more() -> None:
     quotas, request = Quotas(), requested(RIGID)
+    cluster = Cluster((Node("n0-v100", "v100", 4),))
     known = ManagedJob(request, RIGID, (job := described(RIGID, request)), job, observed_s=0.0)
     for now in range(IN_VAIN):
         known.in_vain = ("n0-v100",), float(now)
-        quotas.of(known, RIGID, None, now)
+        quotas.of(known, RIGID, None, cluster, now)
     assert quotas
     known.share = {"n0-v100": (1.0, 1.0)}
-    quotas.of(known, on(RIGID, "n0-v100"), None, 9.0)
+    quotas.of(known, on(RIGID, "n0-v100"), None, cluster, 9.0)
     assert not quotas
 
 
