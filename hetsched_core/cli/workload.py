@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,8 +36,28 @@ def workload() -> None:
 @click.argument("files", type=LOG, nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=FILE)
 @click.option("--list-rejected", is_flag=True, help="Print every line and job that is not used.")
+@click.option(
+    "--thin",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    metavar="SHARE",
+    help="Keep this share of the jobs, drawn by chance (--seed).",
+)
+@click.option(
+    "--load",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="LOAD",
+    help="Move arrivals so that the jobs, at the mean speed of the cluster's GPUs, ask for so many "
+    "times what it has; 1 keeps it just busy. Needs --cluster, or what tells the nodes.",
+)
 @workload_options
-def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: Any) -> None:
+def convert(
+    files: tuple[Path, ...],
+    out: Path,
+    list_rejected: bool,
+    thin: float | None,
+    load: float | None,
+    **options: Any,
+) -> None:
     """Write what a replay would run as a workload file.
 
     IN is one or more accounting logs of sacct (text or JSON), published traces (Philly, Helios,
@@ -44,7 +65,8 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     input. The workload holds the jobs with everything that was inferred of them. OUT of - is the
     standard output.
     """
-    from hetsched_core.traces.load import read_inputs
+    from hetsched_core.traces.load import load_workload, read_inputs
+    from hetsched_core.traces.resample import at_load, thinned
     from hetsched_core.traces.workload_file import workload_lines
 
     to_stdout = str(out) == "-"
@@ -54,7 +76,14 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
         if list_rejected:
             click.echo(f"rejected: {what}", err=to_stdout)
 
-    inputs = read_inputs(files, *read_options(**options), on_reject=reject)
+    chosen = read_options(**options)
+    whole = None if load is None else load_workload(files, *chosen, on_reject=reject)
+    inputs = whole or read_inputs(files, *chosen, on_reject=reject)
+    if thin is not None:
+        inputs = replace(inputs, workload=thinned(inputs.workload, thin, options["seed"]))
+    if load is not None and whole is not None:
+        moved = at_load(inputs.workload, load, whole.speeds, whole.cluster)
+        inputs = replace(inputs, workload=moved)
     _write(workload_lines(inputs.workload), out)
     _say_source(inputs, err=to_stdout)
     click.echo(f"{len(inputs.workload.submissions)} jobs written to {out}", err=to_stdout)
@@ -183,7 +212,10 @@ def show(files: tuple[Path, ...], **options: Any) -> None:
     if summary.load is None:
         load_text = "all jobs arrive at once"
     else:
-        load_text = f"load {summary.load:.2f}, variation of arrivals (CV) {summary.arrival_cv:.2f}"
+        load_text = (
+            f"load {summary.load:.2f} ({summary.mean_load:.2f} at the mean speed of its GPUs), "
+            f"variation of arrivals (CV) {summary.arrival_cv:.2f}"
+        )
     click.echo(f"{loaded.cluster.name}: {loaded.cluster.gpus} GPUs ({types}): {load_text}")
     for title, shares in (("GPUS", summary.by_gpus), ("PROFILE", summary.by_profile)):
         click.echo()

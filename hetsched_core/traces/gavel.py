@@ -1,7 +1,9 @@
-"""Traces and throughput tables of Gavel (docs/formats/gavel.md).
+"""Traces and throughput tables of Gavel, and those of Shockwave (docs/formats/gavel.md).
 
-Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
-Workloads", OSDI '20; files of github.com/stanford-futuredata/gavel.
+Sources: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads", OSDI '20; files of github.com/stanford-futuredata/gavel. Zheng et al., "Shockwave: Fair
+and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning", NSDI '23;
+`parse_trace` of github.com/uw-mad-dash/shockwave.
 
 Gavel counts work in steps of all GPUs together: a job is done when its total of steps is reached,
 and its throughput is steps/s of the whole job. So one step is one sample here, and the speed per
@@ -45,19 +47,19 @@ class GavelRejectReason(StrEnum):
 # Traces -------------------------------------------------------------------------------------------
 
 
+_ALL_BEGIN = (
+    "job_type",
+    "command",
+    "working_directory",
+    "num_steps_arg",
+    "needs_data_dir",
+    "total_steps",
+    "scale_factor",
+)
+
 _COLUMNS = {
-    10: (
-        "job_type",
-        "command",
-        "working_directory",
-        "num_steps_arg",
-        "needs_data_dir",
-        "total_steps",
-        "scale_factor",
-        "priority_weight",
-        "SLO",
-        "arrival_time",
-    ),
+    10: (*_ALL_BEGIN, "priority_weight", "SLO", "arrival_time"),
+    12: (*_ALL_BEGIN, "mode", "priority_weight", "SLO", "duration", "arrival_time"),
     7: (
         "job_type",
         "command",
@@ -68,12 +70,18 @@ _COLUMNS = {
         "scale_factor",
     ),
 }
-"""The two orders of columns, the newer first, told apart by their number."""
+"""The orders of columns, told apart by their number: Gavel's newer, Shockwave's, Gavel's older."""
+
+_STATIC = "static"
+"""The mode of a job that keeps its batch size; others change it as they train."""
 
 
 @dataclass(frozen=True, slots=True)
 class GavelJob:
-    """One line of a trace: `gpus` is the scale factor, `slo` a multiple of the run time or None."""
+    """One line of a trace: `gpus` is the scale factor, `slo` a multiple of the run time or None.
+
+    `adapts` is whether the job changes its batch size as it trains, as some of Shockwave's do.
+    """
 
     line: int
     model: str
@@ -82,6 +90,7 @@ class GavelJob:
     arrival_s: float
     weight: float = 1.0
     slo: float | None = None
+    adapts: bool = False
 
 
 def is_trace(first_line: str) -> bool:
@@ -99,7 +108,7 @@ def is_trace(first_line: str) -> bool:
 
 
 def read_trace(lines: Iterable[str], source: str) -> tuple[GavelJob, ...]:
-    """Read a trace of either form; all lines are of one form.
+    """Read a trace of any of the forms; all lines are of one form.
 
     Raises:
         InputError: A line is not of the form; the message names it.
@@ -139,9 +148,9 @@ def _job(line: int, cells: Mapping[str, str]) -> GavelJob:
     if min(steps, arrival_s) < 0:
         key = "total_steps" if steps < 0 else "arrival_time"
         raise InputError(f"{key} is {cells[key]!r}; expected 0 or more")
-    return GavelJob(
-        line, cells["job_type"], int(gpus), steps, arrival_s, weight, slo if slo >= 0 else None
-    )
+    adapts = cells.get("mode", _STATIC) != _STATIC
+    given_slo = slo if slo >= 0 else None
+    return GavelJob(line, cells["job_type"], int(gpus), steps, arrival_s, weight, given_slo, adapts)
 
 
 def _number(cells: Mapping[str, str], key: str) -> float:
@@ -234,12 +243,14 @@ def gavel_workload(
     """
     submissions = []
     rejected = []
+    adapting = 0
     for job in jobs:
         job_id = f"{prefix}{job.line}"
         reason = _reject(job, tables.get(job.model))
         if reason:
             rejected.append(RejectedJob(job_id, reason, job.line))
             continue
+        adapting += job.adapts
         submissions.append(
             Submission(
                 Job(
@@ -258,6 +269,11 @@ def gavel_workload(
         )
     used = {submission.job.profile for submission in submissions}
     assumptions = ["Work is counted in steps: one sample is one step of one GPU."]
+    if adapting:
+        assumptions.append(
+            f"{adapting} of {len(submissions)} jobs: they change their batch size as they train "
+            "(mode accordion or gns). Here they keep the one that they begin with."
+        )
     slos = sum(submission.job.deadline_s is not None for submission in submissions)
     if slos:
         assumptions.append(

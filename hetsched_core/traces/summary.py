@@ -41,6 +41,8 @@ class WorkloadSummary:
         by_profile: By profile, the most GPU hours first.
         load: GPU hours over those that the cluster has between first and last arrival; None
             where all jobs arrive at once.
+        mean_load: the same with the speed that each job has in the mean over the cluster's GPUs
+            that it may have. Where it is above 1, jobs wait ever longer.
     """
 
     jobs: int
@@ -54,13 +56,15 @@ class WorkloadSummary:
     by_gpus: tuple[WorkloadShare, ...]
     by_profile: tuple[WorkloadShare, ...]
     load: float | None
+    mean_load: float | None
 
 
 def summarise(workload: Workload, speeds: Speeds, cluster: Cluster) -> WorkloadSummary:
     """Return the summary of a workload of at least one job."""
     rooms = _rooms(cluster)
     alone = [(s.job, _run_s(s, speeds, rooms)) for s in workload.submissions]
-    fitting = [(job, seconds) for job, seconds in alone if seconds is not None]
+    fitting = [(job, seconds[0]) for job, seconds in alone if seconds is not None]
+    mean_gpu_hours = sum(_gpu_hours(job, s[1]) for job, s in alone if s is not None)
     first_s = min(job.submit_s for job, _ in alone)
     last_s = max(job.submit_s for job, _ in alone)
     gpu_hours = sum(_gpu_hours(job, seconds) for job, seconds in fitting)
@@ -83,6 +87,7 @@ def summarise(workload: Workload, speeds: Speeds, cluster: Cluster) -> WorkloadS
             sorted(_shares(fitting, lambda job: job.profile), key=lambda s: (-s.gpu_hours, s.label))
         ),
         load=gpu_hours / (cluster.gpus * span_hours) if span_hours else None,
+        mean_load=mean_gpu_hours / (cluster.gpus * span_hours) if span_hours else None,
     )
 
 
@@ -118,12 +123,19 @@ def _rooms(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 def _run_s(
     submission: Submission, speeds: Speeds, rooms: Mapping[str, tuple[int, int]]
-) -> float | None:
-    """Return the run time on the fastest type that has room, None where none has."""
+) -> tuple[float, float] | None:
+    """Return the run time on the fastest type that has room, and at the mean speed over the GPUs.
+
+    None where none has room. A type on which it does not fit counts for nothing.
+    """
     job, gpus = submission.job, _gpus(submission.job)
-    fastest = 0.0
+    found = []
     for gpu_type, (total, largest) in rooms.items():
         if total >= gpus and job.accepts_type(gpu_type):
             nodes = 1 if largest >= gpus else 2
-            fastest = max(fastest, gpus * speeds.per_gpu(job.profile, gpu_type, gpus, nodes))
-    return submission.samples / fastest if fastest else None
+            speed = gpus * speeds.per_gpu(job.profile, gpu_type, gpus, nodes)
+            found += [(speed, total)] if speed else []
+    if not found:
+        return None
+    mean = sum(speed * total for speed, total in found) / sum(total for _, total in found)
+    return submission.samples / max(found)[0], submission.samples / mean

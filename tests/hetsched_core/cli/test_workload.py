@@ -65,6 +65,14 @@ def test_convert_writes_what_a_replay_would_run(hetsched: Run) -> None:
     assert Path("again.jsonl").read_text() == text
 
 
+def test_convert_keeps_a_share_of_the_jobs_and_gives_them_a_load(hetsched: Run) -> None:
+    changed = ("--thin=0.5", "--load=0.7", "--seed=3")
+    code, out, _ = hetsched("workload", "convert", "log", "w.jsonl", *changed, *WITH_CLUSTER)
+    assert code == 0
+    assert "jobs were kept, drawn by chance (share 0.5)" in out
+    assert "(0.70 at the mean speed" in hetsched("workload", "show", "w.jsonl", *WITH_CLUSTER).out
+
+
 def test_convert_to_standard_output_prints_the_workload_and_nothing_else(hetsched: Run) -> None:
     _, out, err = hetsched("workload", "convert", "log", "-", *WITH_CLUSTER)
     assert out.splitlines() == list(workload_lines(loaded("log").workload))

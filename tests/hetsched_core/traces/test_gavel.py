@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,23 @@ TABLE = json.dumps(
 )
 
 
+SHOCKWAVE = (
+    "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t0\t700\t2\t"
+    "{mode}\t1.5\t-1.000000\t500\t12.5"
+)
+
+
+def test_shockwave_s_columns_are_read_and_jobs_that_adapt_are_told() -> None:
+    static, adapts = (SHOCKWAVE.format(mode=mode) for mode in ("static", "accordion"))
+    assert is_trace(adapts)
+    jobs = read_trace([static, adapts], "t")
+    first = GavelJob(1, "LM (batch size 5)", 2, 700.0, 12.5, weight=1.5)
+    assert jobs == (first, replace(first, line=2, adapts=True))
+    workload = gavel_workload(jobs, read_throughputs(TABLE, "t"))
+    assert len(workload.submissions) == 2
+    assert any(each.startswith("1 of 2 jobs: they change") for each in workload.assumptions)
+
+
 def test_both_orders_of_columns_tell_the_same_job() -> None:
     (current,) = read_trace([CURRENT], "t")
     (older,) = read_trace([OLDER], "t")
@@ -62,7 +80,11 @@ def test_both_orders_of_columns_tell_the_same_job() -> None:
     ("read", "given", "says"),
     [
         (read_trace, [], "the trace is empty"),
-        (read_trace, ["a\tb"], "line 1 has 2 columns; expected 10 columns or 7 columns"),
+        (
+            read_trace,
+            ["a\tb"],
+            "line 1 has 2 columns; expected 10 columns or 12 columns or 7 columns",
+        ),
         (read_trace, [CURRENT, OLDER], "line 2 has 7 columns; expected 10"),
         (read_trace, [CURRENT.replace("700", "many")], "total_steps is 'many'"),
         (read_trace, [CURRENT.replace("700", "-7")], "total_steps is '-7'"),
