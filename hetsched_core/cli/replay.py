@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from hetsched_core.cli.group import say_error
 from hetsched_core.cli.inputs import FILE, LOG, read_options, site_option, text_of, workload_options
-from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
+from hetsched_core.cli.options import COSTS, Seconds, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.policy import Policy
@@ -70,6 +70,20 @@ _SHOWN = 12
     help="Let nodes of one GPU type differ as much as was measured: longhorn-resnet, for example.",
 )
 @click.option(
+    "--warm-up",
+    type=Seconds(0, 1e9),
+    default=0.0,
+    show_default=True,
+    help="Seconds: jobs submitted so soon after the first run, and do not count in the measures.",
+)
+@click.option(
+    "--drain",
+    type=Seconds(0, 1e9),
+    default=0.0,
+    show_default=True,
+    help="Seconds: nor do those submitted so shortly before the last.",
+)
+@click.option(
     "--accounts",
     "tell_accounts",
     is_flag=True,
@@ -111,6 +125,8 @@ def replay(
     placement_blind: bool,
     estimates: str,
     node_spread: str | None,
+    warm_up: float,
+    drain: float,
     tell_accounts: bool,
     json_file: Path | None,
     run_logs: Path | None,
@@ -145,10 +161,12 @@ def replay(
 
     from hetsched_core.cli.progress import progress
     from hetsched_core.cli.replay_report import require_report, write_report
+    from hetsched_core.measures.metrics import Counted
     from hetsched_core.policy import failure
     from hetsched_core.replay.replay import (
         EstimateSource,
         Outcomes,
+        counting,
         with_learning,
         with_node_spread,
     )
@@ -163,7 +181,7 @@ def replay(
         wanted = _wanted(names)
         policies = _policies(wanted, parameters)
         spread = None if node_spread is None else find_node_spread(node_spread)
-    source = EstimateSource(estimates)
+    source, counted = EstimateSource(estimates), Counted(warm_up, drain)
     given_costs = {name: inputs.pop(name) for name in COSTS}
     settings = SimulationSettings(**given_costs, seed=inputs["seed"])
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
@@ -187,6 +205,7 @@ def replay(
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
         if spread is not None:
             loaded = with_node_spread(loaded, spread, seed)
+        loaded = counting(loaded, counted)
         return with_learning(loaded) if source is EstimateSource.LEARNED else loaded
 
     loaded = load(settings.seed, reject)
@@ -200,7 +219,9 @@ def replay(
         outcomes.leave_out(name, failure(policies[name], error))
         say_error(f"policy {name!r} failed and is left out: {outcomes.left_out[name]}")
 
-    run = partial(run_each, estimates=source, stopwatch=perf_counter, failed=failed)
+    run = partial(
+        run_each, estimates=source, counted=counted, stopwatch=perf_counter, failed=failed
+    )
     try:
         with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
             for one in run(loaded, policies, settings, ended=ended):
@@ -228,6 +249,7 @@ def replay(
         "placement_blind": placement_blind,
         "estimates": estimates,
         "node_spread": node_spread,
+        **({"warm_up": warm_up, "drain": drain} if warm_up or drain else {}),
         "elastic": inputs["elastic"],
         "types": inputs["types"],
         "seed": inputs["seed"],

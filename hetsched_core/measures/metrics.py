@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.errors import InputError
 from hetsched_core.measures.accounts import AccountUse, account_use, repeated
 from hetsched_core.measures.fairness import RunTimes, finish_time_fairness, latency_ratio
 from hetsched_core.records.runlog import JobRecord, NodeRecord, RunLog
@@ -273,37 +274,93 @@ MEASURES = (
 """The measures that are compared, in the order of the report; terminals show some of them."""
 
 
-def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measures:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Which jobs count: not those of the time in which a cluster fills up, or runs empty.
+
+    Attributes:
+        warm_up_s: the jobs of so many seconds after the first submission do not count.
+        drain_s: nor do those of so many seconds before the last.
+    """
+
+    warm_up_s: float = 0.0
+    drain_s: float = 0.0
+
+    def span_s(self, submit_s: Sequence[float]) -> tuple[float, float] | None:
+        """Return from when until when jobs are submitted that count, seconds UTC; None for all.
+
+        Args:
+            submit_s: when jobs are submitted, one at least.
+
+        Raises:
+            InputError: no job would count.
+        """
+        if not (self.warm_up_s or self.drain_s):
+            return None
+        first, last = min(submit_s), max(submit_s)
+        span = first + self.warm_up_s, last - self.drain_s
+        if not any(span[0] <= each <= span[1] for each in submit_s):
+            raise InputError(
+                f"a warm-up of {self.warm_up_s:g} s and a drain of {self.drain_s:g} s leave no job "
+                f"to count: all are submitted within {last - first:g} s; give less"
+            )
+        return span
+
+
+ALL_JOBS = Counted()
+"""Every job counts."""
+
+
+def submitted_in(
+    jobs: Sequence[JobRecord], span_s: tuple[float, float] | None
+) -> Sequence[JobRecord]:
+    """Return the jobs that were submitted in a span, seconds UTC, both ends included; None: all."""
+    if span_s is None:
+        return jobs
+    return [r for r in jobs if span_s[0] <= r.job.submit_s <= span_s[1]]
+
+
+def measure(
+    log: RunLog,
+    speeds: Speeds,
+    use: AccountUse | None = None,
+    span_s: tuple[float, float] | None = None,
+) -> Measures:
     """Return the measures of a run log.
 
     Args:
         log: what happened.
         speeds: the true speeds, for finish-time fairness.
         use: what accounts and users had and were due of it; None where all have equal shares.
+        span_s: from when until when jobs are submitted that count, seconds UTC. GPUs held and idle
+            and jobs that wait are counted in that time, by whichever jobs. None for all.
     """
     use = use or account_use(log)
-    states = Counter(record.end_state for record in log.jobs)
-    done = [r for r in log.jobs if r.end_state is EndState.COMPLETED and r.end_s is not None]
+    jobs = submitted_in(log.jobs, span_s)
+    counted = {record.job.id for record in jobs}
+    states = Counter(record.end_state for record in jobs)
+    done = [r for r in jobs if r.end_state is EndState.COMPLETED and r.end_s is not None]
     jct_s = np.array([_end_s(r) - r.job.submit_s for r in done])
     wait_s = np.array([r.wait_s for r in done])
-    span = _span(log.jobs)
-    grid = _Occupancy.sample(log, *span) if span else None
-    ftf = _ftf(log, done, jct_s, speeds, *span) if span else np.empty(0)
+    span, whole = _span(jobs), _span(log.jobs)
+    grid = _Occupancy.sample(log, *(span_s or span)) if span else None
+    ftf = _ftf(log, done, jct_s, speeds, *whole) if whole else np.empty(0)
     ratios = _latency_ratios(done)
     gpu_s = lost_gpu_s = profiling_gpu_s = own_gpu_s = busy_gpu_s = 0.0
     for run in log.runs:
         gpus = run.times * run.configuration.gpus
         held_gpu_s = gpus * (run.freed_s - run.since_s)
-        gpu_s += held_gpu_s
-        if run.purpose is Purpose.PROFILE:
-            profiling_gpu_s += held_gpu_s
-        else:
-            lost_gpu_s += held_gpu_s - gpus * run.productive_s
+        profiles, counts = run.purpose is Purpose.PROFILE, run.job in counted
+        if counts:
+            gpu_s += held_gpu_s
+            profiling_gpu_s += held_gpu_s if profiles else 0.0
+            lost_gpu_s += 0.0 if profiles else held_gpu_s - gpus * run.productive_s
+        if not profiles:
             own_gpu_s += held_gpu_s
             busy_gpu_s += gpus * run.productive_s
     slots_gpu_s = log.header.cluster.gpus * log.rounds * log.header.round_s
     return Measures(
-        jobs=len(log.jobs),
+        jobs=len(jobs),
         completed=states[EndState.COMPLETED],
         failed=states[EndState.FAILED],
         cancelled=states[EndState.CANCELLED],
@@ -323,8 +380,8 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
         gpu_s=gpu_s,
         lost_gpu_s=max(0.0, lost_gpu_s),  # rounding may leave less than nothing
         profiling_gpu_s=profiling_gpu_s,
-        restarts=sum(r.restarts for r in log.jobs),
-        preemptions=sum(r.preemptions for r in log.jobs),
+        restarts=sum(r.restarts for r in jobs),
+        preemptions=sum(r.preemptions for r in jobs),
         rounds=log.rounds,
         plans=len(log.plans),
         plan_s=_plan_times(log.plans.plan_s),
@@ -334,7 +391,7 @@ def measure(log: RunLog, speeds: Speeds, use: AccountUse | None = None) -> Measu
         avg_latency_ratio=_mean(ratios),
         jain_slowdown=use.jain_slowdown,
         worst_share_error=use.worst_share_error,
-        late_share=_late_share(log.jobs),
+        late_share=_late_share(jobs),
         p99_wait_s=_percentile(wait_s, 99),
     )
 

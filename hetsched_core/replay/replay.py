@@ -13,7 +13,8 @@ from pathlib import Path
 from hetsched_core.errors import InputError
 from hetsched_core.measures.accounts import AccountMeasures, AccountUse, account_use
 from hetsched_core.measures.logged import Closeness, LoggedMeasures, closeness, logged_measures
-from hetsched_core.measures.metrics import Measures, measure
+from hetsched_core.measures.metrics import ALL_JOBS, Counted, Measures, measure, submitted_in
+from hetsched_core.measures.widths import WidthMeasures, width_measures
 from hetsched_core.policy import Policy, settings_of
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.result import Result, ResultInput
@@ -77,6 +78,20 @@ def assuming(loaded: ReplayInputs, sentence: str) -> ReplayInputs:
     return replace(loaded, workload=replace(loaded.workload, assumptions=assumptions))
 
 
+def counting(loaded: ReplayInputs, counted: Counted) -> ReplayInputs:
+    """Return the workload with what is said of jobs that do not count."""
+    submit_s = [one.job.submit_s for one in loaded.workload.submissions]
+    if (span := counted.span_s(submit_s)) is None:
+        return loaded
+    many = sum(span[0] <= each <= span[1] for each in submit_s)
+    return assuming(
+        loaded,
+        f"Measures are of {many} of {len(submit_s)} jobs: those of the first "
+        f"{counted.warm_up_s:g} s and the last {counted.drain_s:g} s in which jobs are submitted "
+        "run, and do not count. Figures, accounts and closeness to the log are of all.",
+    )
+
+
 def in_other_order(loaded: ReplayInputs) -> ReplayInputs | None:
     """Return a log's jobs on the cluster with its nodes the other way round.
 
@@ -102,6 +117,7 @@ class PolicyReplay:
         log: what happened.
         measures: the measures of that.
         use: what accounts and users had, and what was due to them.
+        widths: the measures of the jobs of each number of GPUs.
         closeness: how close it comes to what the site's own scheduler did, where a log tells.
         logged: the measures of the site's own scheduler over the same jobs, where a log tells.
     """
@@ -110,6 +126,7 @@ class PolicyReplay:
     log: RunLog
     measures: Measures
     use: AccountUse
+    widths: tuple[WidthMeasures, ...] = ()
     closeness: Closeness | None = None
     logged: LoggedMeasures | None = None
 
@@ -124,6 +141,7 @@ def replay(
     settings: SimulationSettings,
     *,
     estimates: EstimateSource = EstimateSource.TRUTH,
+    counted: Counted = ALL_JOBS,
     stopwatch: Callable[[], float] = lambda: 0.0,
     ended: Callable[[], None] = lambda: None,
     failed: Callable[[str, Exception], None] = _raised,
@@ -135,6 +153,7 @@ def replay(
         policies: the schedulers to compare, by name.
         settings: the same costs and rounds for all.
         estimates: what policies are told about speeds; each starts knowing nothing of the others'.
+        counted: which jobs the measures are of.
         stopwatch: seconds, for measuring how long decisions take.
         ended: called whenever a job has ended.
         failed: called with the name of a policy and what was raised under it, a PlanError where it
@@ -149,6 +168,7 @@ def replay(
     if loaded.site is not None:
         settings = replace(settings, site=loaded.site)
     submissions = loaded.workload.submissions
+    span_s = counted.span_s([one.job.submit_s for one in submissions])
     for name, policy in policies.items():
         with collecting_young_only():
             try:
@@ -166,14 +186,16 @@ def replay(
             except Exception as error:  # Whatever a policy raises must not cost the others theirs.
                 failed(name, error)
                 continue
+            jobs = submitted_in(log.jobs, span_s)
             use = account_use(log, None if settings.site is None else settings.site.tree)
             replayed = PolicyReplay(
                 name,
                 log,
-                measure(log, loaded.speeds, use),
+                measure(log, loaded.speeds, use, span_s),
                 use,
+                width_measures(jobs),
                 closeness(submissions, log.jobs),
-                logged_measures(submissions, log.jobs),
+                logged_measures(submissions, jobs),
             )
         yield replayed
 
@@ -236,6 +258,7 @@ class Outcomes:
         logged: the measures of what the site's own scheduler did, where a log tells.
         closeness: how close each comes to that.
         accounts: what accounts and users had and were due.
+        widths: the measures of the jobs of each number of GPUs.
         left_out: why nothing comes of a policy.
         reordered: as in the result.
     """
@@ -246,6 +269,7 @@ class Outcomes:
     logged: LoggedMeasures | None = None
     closeness: dict[str, Closeness] = field(default_factory=dict)
     accounts: dict[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
+    widths: dict[str, tuple[WidthMeasures, ...]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     reordered: Measures | None = None
 
@@ -257,7 +281,7 @@ class Outcomes:
     def add(self, one: PolicyReplay) -> None:
         """Keep what is told of a policy that has ended."""
         self.logged = self.logged or one.logged
-        self.accounts[one.name] = one.use.rows
+        self.accounts[one.name], self.widths[one.name] = one.use.rows, one.widths
         if one.closeness is not None:
             self.closeness[one.name] = one.closeness
         self.measures[one.name] = one.measures
@@ -265,8 +289,8 @@ class Outcomes:
     def leave_out(self, name: str, why: str) -> None:
         """Drop a policy, under all seeds."""
         self.left_out[name] = why
-        self.accounts.pop(name, None)
-        self.closeness.pop(name, None)
+        for kept in (self.accounts, self.widths, self.closeness):
+            kept.pop(name, None)
         for measures in (self.measures, *self.other_seeds.values()):
             measures.pop(name, None)
 
@@ -304,4 +328,5 @@ class Outcomes:
             self.closeness,
             self.accounts,
             self.reordered,
+            self.widths,
         )

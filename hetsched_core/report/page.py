@@ -33,6 +33,7 @@ from hetsched_core.report.rows import (
     account_name,
     close_rows,
     rows,
+    width_rows,
 )
 from hetsched_core.report.svg import POLICY_COLOURS
 from hetsched_core.report.templates import PageFigure, drawn, environment
@@ -173,6 +174,7 @@ def _page(report: Report) -> dict[str, object]:
         "figures": _figures(histories, clock, logged),
         "gains": together(known),
         "accounts": account_groups(result.accounts),
+        "widths": width_rows(result.widths),
         "policies": tuple(
             _policy(name, info, result.input.parameters.get(name, {}))
             for name, info in report.policies.items()

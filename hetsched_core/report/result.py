@@ -13,6 +13,7 @@ from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures, PlanTimes
+from hetsched_core.measures.widths import WidthMeasures
 from hetsched_core.records.files import replacing
 from hetsched_core.values.json import plain, strict_json
 from hetsched_core.values.records import structure
@@ -67,6 +68,7 @@ class Result:
             first, under the seed of the settings.
         reordered: the measures of the site's own policy where the cluster names its GPU types the
             other way round, if that could matter.
+        widths: under each policy the measures of the jobs of each number of GPUs, ascending.
     """
 
     input: ResultInput
@@ -76,6 +78,7 @@ class Result:
     closeness: Mapping[str, Closeness] = field(default_factory=dict)
     accounts: Mapping[str, tuple[AccountMeasures, ...]] = field(default_factory=dict)
     reordered: Measures | None = None
+    widths: Mapping[str, tuple[WidthMeasures, ...]] = field(default_factory=dict)
 
     @property
     def by_seed(self) -> tuple[Mapping[str, Measures], ...]:
@@ -99,11 +102,9 @@ def to_json(result: Result) -> str:
         },
         "logged": _one_json("logged", result.logged),
         "closeness": _each_json(result.closeness),
-        "accounts": {
-            policy: [_finite(policy, asdict(row)) for row in accounts]
-            for policy, accounts in result.accounts.items()
-        },
+        "accounts": _rows_json(result.accounts),
         "reordered": _one_json("reordered", result.reordered),
+        "widths": _rows_json(result.widths),
     }
     return json.dumps(whole, indent=2) + "\n"
 
@@ -112,6 +113,14 @@ def _each_json(
     policies: Mapping[str, Measures] | Mapping[str, LoggedMeasures] | Mapping[str, Closeness],
 ) -> dict[str, dict[str, Any]]:
     return {name: _finite(name, asdict(measures)) for name, measures in policies.items()}
+
+
+def _rows_json(
+    policies: Mapping[str, tuple[AccountMeasures, ...]] | Mapping[str, tuple[WidthMeasures, ...]],
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        policy: [_finite(policy, asdict(row)) for row in rows] for policy, rows in policies.items()
+    }
 
 
 def _one_json(name: str, measures: Measures | LoggedMeasures | None) -> dict[str, Any] | None:
@@ -171,11 +180,9 @@ def _result(value: object) -> Result:
         {_seed(seed): _each(Measures, one, f"other_seeds.{seed}") for seed, one in seeds.items()},
         None if logged is None else _known(LoggedMeasures, logged, "logged"),
         _each(Closeness, whole.get("closeness", {}), "closeness"),
-        {
-            policy: _accounts(rows, f"accounts.{policy}")
-            for policy, rows in _object(whole.get("accounts", {}), "accounts").items()
-        },
+        _each_row(AccountMeasures, whole.get("accounts", {}), "accounts"),
         None if reordered is None else _known(Measures, reordered, "reordered"),
+        _each_row(WidthMeasures, whole.get("widths", {}), "widths"),
     )
 
 
@@ -190,10 +197,14 @@ def _each(type_: type[_Type], value: object, key: str) -> dict[str, _Type]:
     return {name: _known(type_, one, f"{key}.{name}") for name, one in each.items()}
 
 
-def _accounts(value: object, key: str) -> tuple[AccountMeasures, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{key}: {value!r:.40} is no JSON list [...]")
-    return tuple(_known(AccountMeasures, row, f"{key}[{at}]") for at, row in enumerate(value))
+def _each_row(type_: type[_Type], value: object, key: str) -> dict[str, tuple[_Type, ...]]:
+    found = {}
+    for policy, rows in _object(value, key).items():
+        if not isinstance(rows, list):
+            raise InputError(f"{key}.{policy}: {rows!r:.40} is no JSON list [...]")
+        of_policy = enumerate(rows)
+        found[policy] = tuple(_known(type_, row, f"{key}.{policy}[{at}]") for at, row in of_policy)
+    return found
 
 
 def _input(given: dict[str, Any]) -> ResultInput:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from hetsched_core.measures.accounts import AccountMeasures, rivals
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import MEASURES, Better, Measure, MeasureKind, Measures
+from hetsched_core.measures.widths import WidthMeasures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
     ABSENT,
@@ -270,3 +272,30 @@ def _account_rows(
         )
         for one, wait in zip(shown, waits, strict=True)
     )
+
+
+def width_rows(policies: Mapping[str, Sequence[WidthMeasures]]) -> dict[str, tuple[Texts, ...]]:
+    """Return what became of the jobs of each number of GPUs; nothing where all have one."""
+    every = [one for rows in policies.values() for one in rows]
+    if len({one.gpus for one in every}) < 2:
+        return {}
+    columns = (_WIDTH_TIMES(one) for one in every)
+    units = [duration_unit(column) for column in zip(*columns, strict=True)]
+
+    def cells(one: WidthMeasures) -> Iterator[str]:
+        for seconds, unit in zip(_WIDTH_TIMES(one), units, strict=True):
+            value = None if seconds is None else seconds / unit.size
+            yield (
+                ABSENT if value is None else f"{number(value, decimals([value]))}{SPACE}{unit.name}"
+            )
+
+    return {
+        policy: tuple(
+            (number(one.gpus, 0), f"{one.completed:,}/{one.jobs:,}", *cells(one)) for one in rows
+        )
+        for policy, rows in policies.items()
+    }
+
+
+_WIDTH_TIMES = attrgetter("avg_jct_s", "p99_jct_s", "avg_wait_s", "p99_wait_s")
+"""The times of a width, in the order of the table."""

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from typing import Any
 
 import pytest
 
@@ -152,6 +153,24 @@ def test_learned_estimates_and_a_spread_of_nodes_change_the_run_and_are_told(rep
     assert inputs["spread"]["settings"]["node_spread"] == "lonestar6-resnet"
     assert "noise of 1%" in inputs["learned"]["assumptions"][-1]
     assert "73 nodes with A100 of Lonestar6 did with ResNet" in inputs["spread"]["assumptions"][-1]
+
+
+def test_jobs_of_a_warm_up_run_and_do_not_count(replay: Run) -> None:
+    def measured(*options: str) -> dict[str, Any]:
+        assert replay("--policy=fifo", "--json=result.json", "--run-log=runs", *options).code == 0
+        return result_file()
+
+    whole, runs = measured(), Path("runs", "fifo.jsonl").read_text()
+    part = measured("--warm-up=1")
+    assert Path("runs", "fifo.jsonl").read_text().count("\n") == runs.count("\n")
+    jobs, counted = (each["policies"]["fifo"]["jobs"] for each in (whole, part))
+    assert 0 < counted < jobs
+    assert part["logged"]["completed"] <= counted
+    assert part["input"]["settings"]["warm_up"] == 1.0
+    assert f"Measures are of {counted} of {jobs} jobs" in part["input"]["assumptions"][-1]
+    code, _, err = replay("--drain=1e8")
+    assert code == 1
+    assert "leave no job to count" in err
 
 
 @pytest.mark.parametrize(

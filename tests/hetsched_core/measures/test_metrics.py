@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.measures.metrics import Measures, PlanTimes, measure
+from hetsched_core.errors import InputError
+from hetsched_core.measures.metrics import Counted, Measures, PlanTimes, measure
 from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
@@ -134,6 +136,14 @@ def test_a_job_is_late_that_has_not_ended_by_its_deadline() -> None:
     cancelled = a_job("cancelled", 0, 30, state=EndState.CANCELLED)
     jobs = [*(due(record, 20) for record in (*records, cancelled)), a_job("without", 0, 99)]
     assert measure(a_log(jobs=jobs), SPEEDS).late_share == pytest.approx(2 / 3)
+
+
+def test_jobs_that_do_not_count_are_those_of_both_ends() -> None:
+    submit_s = [ORIGIN + each for each in (0.0, 10.0, 20.0, 30.0)]
+    assert Counted(10.0, 5.0).span_s(submit_s) == (ORIGIN + 10.0, ORIGIN + 25.0)
+    assert Counted().span_s(submit_s) is None
+    with pytest.raises(InputError, match=r"a drain of 12 s leave no job .* within 30 s"):
+        Counted(21.0, 12.0).span_s(submit_s)
 
 
 def test_a_log_of_a_header_alone_has_nothing_to_measure() -> None:
@@ -291,40 +301,56 @@ def naive_percentile(values: list[float], percent: float) -> float | None:
     return values[low] + (values[high] - values[low]) * (at - low)
 
 
-def naive_measure(log: RunLog) -> Measures:
-    counts = {state: sum(r.end_state is state for r in log.jobs) for state in EndState}
-    done = [r for r in log.jobs if r.end_state is EndState.COMPLETED]
+def naive_span(jobs: Sequence[JobRecord]) -> tuple[float, float] | None:
+    """From the first submission to the last end."""
+    ended = (EndState.COMPLETED, EndState.FAILED)
+    ends = [r.end_s for r in jobs if r.end_state in ended and r.end_s is not None]
+    able = [r.job.submit_s for r in jobs if r.end_state is not EndState.NEVER]
+    return (min(able), max(ends)) if ends else None
+
+
+def naive_measure(log: RunLog, span_s: tuple[float, float] | None) -> Measures:
+    least, most = span_s or (-math.inf, math.inf)
+    jobs = [r for r in log.jobs if least <= r.job.submit_s <= most]
+    runs = [run for run in log.runs if run.job in {r.job.id for r in jobs}]
+    counts = {state: sum(r.end_state is state for r in jobs) for state in EndState}
+    done = [r for r in jobs if r.end_state is EndState.COMPLETED]
     jct = [r.end_s - r.job.submit_s for r in done if r.end_s is not None]
-    able = [r for r in log.jobs if r.end_state is not EndState.NEVER]
-    ends = [
-        r.end_s
-        for r in log.jobs
-        if r.end_state in (EndState.COMPLETED, EndState.FAILED) and r.end_s is not None
-    ]
-    makespan = max(ends) - min(r.job.submit_s for r in able) if ends else None
+    span, whole = naive_span(jobs), naive_span(log.jobs)
+    makespan = None if span is None else span[1] - span[0]
     grid: list[tuple[int, int, int]] = []
     ftf: list[float] = []
-    if makespan is not None:
-        begin, end = min(r.job.submit_s for r in able), max(ends)
-        grid = naive_grid(log, begin, end)
-        if makespan > 0:
+    if span is not None:
+        grid = naive_grid(log, *(span_s or span))
+    if whole is not None:
+        begin, end = whole
+        if end > begin:
             stay = [
                 max(0.0, min(math.inf if r.end_s is None else r.end_s, end) - r.job.submit_s)
-                for r in able
+                for r in log.jobs
+                if r.end_state is not EndState.NEVER
             ]
-            share = CLUSTER.gpus / max(1.0, sum(stay) / makespan)
+            share = CLUSTER.gpus / max(1.0, sum(stay) / (end - begin))
             for record, seconds in zip(done, jct, strict=True):
                 isolated = naive_isolated_s(record, share)
                 if isolated is not None:
                     ftf.append(seconds / isolated)
     ratios = [r.wait_s / r.expected_run_s for r in done if r.expected_run_s]
     available = sum(up for up, _, _ in grid)
-    held_s = [r.configuration.gpus * (r.freed_s - r.since_s) for r in log.runs]
-    kept_s = [r.configuration.gpus * r.productive_s for r in log.runs]
-    profiles = [r.purpose is Purpose.PROFILE for r in log.runs]
+    times = [
+        (
+            run.purpose is Purpose.PROFILE,
+            run.configuration.gpus * (run.freed_s - run.since_s),
+            run.configuration.gpus * run.productive_s,
+            run in runs,
+        )
+        for run in log.runs
+    ]
+    own_s = sum(held for profiles, held, _, _ in times if not profiles)
+    busy_s = sum(kept for profiles, _, kept, _ in times if not profiles)
     plan_s = [plan.plan_s for plan in log.plans]
     return Measures(
-        jobs=len(log.jobs),
+        jobs=len(jobs),
         completed=counts[EndState.COMPLETED],
         failed=counts[EndState.FAILED],
         cancelled=counts[EndState.CANCELLED],
@@ -341,11 +367,11 @@ def naive_measure(log: RunLog) -> Measures:
         ftf_max=max(ftf, default=None),
         ftf_unfair_share=naive_mean([value > 1 + 1e-9 for value in ftf]),
         gpu_utilisation=sum(held for _, held, _ in grid) / available if available else None,
-        gpu_s=sum(held_s),
-        lost_gpu_s=sum(h - k for h, k, p in zip(held_s, kept_s, profiles, strict=True) if not p),
-        profiling_gpu_s=sum(h for h, p in zip(held_s, profiles, strict=True) if p),
-        restarts=sum(r.restarts for r in log.jobs),
-        preemptions=sum(r.preemptions for r in log.jobs),
+        gpu_s=sum(held for _, held, _, counts in times if counts),
+        lost_gpu_s=sum(held - kept for p, held, kept, counts in times if counts and not p),
+        profiling_gpu_s=sum(held for p, held, _, counts in times if counts and p),
+        restarts=sum(r.restarts for r in jobs),
+        preemptions=sum(r.preemptions for r in jobs),
         rounds=log.rounds,
         plans=len(log.plans),
         plan_s=PlanTimes(
@@ -354,13 +380,9 @@ def naive_measure(log: RunLog) -> Measures:
         if plan_s
         else None,
         wall_s=log.wall_s,
-        gru=naive_ratio(
-            sum(k for k, p in zip(kept_s, profiles, strict=True) if not p),
-            sum(h for h, p in zip(held_s, profiles, strict=True) if not p),
-        ),
+        gru=naive_ratio(busy_s, own_s),
         cru=naive_ratio(
-            sum(k for k, p in zip(kept_s, profiles, strict=True) if not p),
-            sum(node.gpus for node in CLUSTER) * log.rounds * log.header.round_s,
+            busy_s, sum(node.gpus for node in CLUSTER) * log.rounds * log.header.round_s
         ),
         avg_latency_ratio=naive_mean(ratios),
         p99_wait_s=naive_percentile([r.wait_s for r in done], 99),
@@ -372,21 +394,26 @@ def naive_ratio(part: float, whole: float) -> float | None:
 
 
 @settings(max_examples=300)
-@given(run_logs())
-@example(a_log())
-@example(a_log(jobs=[a_job("too big", 0, None, EndState.NEVER)]))
-@example(a_log(jobs=[a_job("cut off", 0, None, EndState.UNFINISHED)]))
-@example(a_log(jobs=[a_job("no length", 0, 0, expected=None, samples=0.0)]))
-@example(a_log(jobs=[a_job("between", 1, 2)], runs=[a_run("between", 1, 2, {"a0": 1})]))
+@given(run_logs(), st.none() | st.tuples(TIMES, TIMES).map(lambda two: (min(two), max(two))))
+@example(a_log(), None)
+@example(a_log(jobs=[a_job("too big", 0, None, EndState.NEVER)]), None)
+@example(a_log(jobs=[a_job("cut off", 0, None, EndState.UNFINISHED)]), None)
+@example(a_log(jobs=[a_job("no length", 0, 0, expected=None, samples=0.0)]), None)
+@example(a_log(jobs=[a_job("between", 1, 2)], runs=[a_run("between", 1, 2, {"a0": 1})]), None)
 @example(
     a_log(
         jobs=[a_job("dark", 0, 30)],
         nodes=[NodeRecord(ORIGIN, n.name, NodeCondition.DOWN) for n in CLUSTER],
-    )
+    ),
+    None,
 )
-def test_the_measures_are_those_of_the_naive_twin(log: RunLog) -> None:
+def test_the_measures_are_those_of_the_naive_twin(
+    log: RunLog, from_origin_s: tuple[float, float] | None
+) -> None:
     """What cannot be measured is None and never a NaN."""
-    fast, naive = dataclasses.asdict(measure(log, SPEEDS)), dataclasses.asdict(naive_measure(log))
+    span_s = from_origin_s and (ORIGIN + from_origin_s[0], ORIGIN + from_origin_s[1])
+    fast = dataclasses.asdict(measure(log, SPEEDS, span_s=span_s))
+    naive = dataclasses.asdict(naive_measure(log, span_s))
     plan_s = (each.pop("plan_s") for each in (fast, naive))
     assert next(plan_s) == pytest.approx(next(plan_s))
     assert fast == {

@@ -8,6 +8,7 @@ from functools import cache
 from hetsched_core.measures.accounts import account_use
 from hetsched_core.measures.logged import closeness, logged_measures
 from hetsched_core.measures.metrics import Measures, measure
+from hetsched_core.measures.widths import width_measures
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.history import History, LoggedHistory
@@ -102,6 +103,7 @@ def report_of(
             logged_measures(site, first.jobs) if site else None,
             {name: close for name, log in logs.items() if (close := closeness(site, log.jobs))},
             {name: account_use(log).rows for name, log in logs.items()},
+            widths={name: width_measures(log.jobs) for name, log in logs.items()},
         ),
         policies={name: make_policy(log.header.policy).info for name, log in logs.items()},
         histories=tuple(History.of(name, log) for name, log in logs.items()),

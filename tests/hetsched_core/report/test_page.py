@@ -11,7 +11,7 @@ from hetsched_core.measures import accounts
 from hetsched_core.report import clock, estimates, figures, findings, gains, rows, svg
 from hetsched_core.report.page import Report, to_html, write_report
 from hetsched_core.report.units import durations
-from hetsched_core.types import EndState, Submission
+from hetsched_core.types import EndState, RequirementSet, Submission
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.report.runs import (
     MONDAY_S,
@@ -61,7 +61,7 @@ def test_the_table_of_gains_is_that_of_the_histories(page: Page, usual_report: R
 def test_every_part_is_there_and_every_link_leads_to_it(page: Page) -> None:
     ids = page.ids()
     parts = {"findings", "comparison", "figures", "gains", "accounts", "measures", "assumptions"}
-    parts |= {"input"}
+    parts |= {"input", "widths"}
     drawings = {"f-jct", "f-latency-ratio", "f-gpus", "f-throughput", "f-queue", "f-use", "f-nodes"}
     assert parts | drawings <= set(ids)
     assert len(ids) == len(set(ids))
@@ -193,6 +193,30 @@ def test_what_each_user_had_and_was_due_is_shown_under_each_policy(
             f"{one.due_gpu_s / 3600:.1f}",
         ]
     assert page.text.count("“") == page.text.count("”")
+
+
+def test_what_became_of_the_jobs_of_each_number_of_gpus_is_shown_under_each_policy(
+    page: Page, usual_report: Report
+) -> None:
+    (table,) = (table for table in page.tables if table[0][:2] == ["GPUs", "jobs done"])
+    widths = usual_report.result.widths
+    shown = iter(table[1:])
+    for policy, measured in widths.items():
+        assert next(shown) == [policy]
+        for one in measured:
+            gpus, done, *times = next(shown)
+            assert (gpus, done) == (str(one.gpus), f"{one.completed}/{one.jobs}")
+            hours = [float(text.split()[0]) for text in times if text.endswith("h")]
+            told = (one.avg_jct_s, one.p99_jct_s, one.avg_wait_s, one.p99_wait_s)
+            assert hours == pytest.approx([s / 3600 for s in told if s is not None], rel=0.02)
+    assert next(shown, None) is None
+
+
+def test_jobs_of_one_width_have_no_table_of_widths() -> None:
+    two = RequirementSet((2,))
+    alike = [replace(one, job=replace(one.job, requirements=two)) for one in jobs()]
+    page = Page(to_html(report_of({"fifo": run_log("fifo", alike)})))
+    assert "widths" not in page.ids()
 
 
 def test_users_beyond_the_largest_are_counted() -> None:

@@ -15,6 +15,7 @@ from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.measures.accounts import AccountMeasures
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures, PlanTimes
+from hetsched_core.measures.widths import WidthMeasures
 from hetsched_core.report.result import Result, ResultInput, read_result, to_json, write_result
 
 PAGE = Path(__file__).parents[3] / "docs/formats/result.md"
@@ -84,6 +85,8 @@ results = st.builds(
     st.none() | of_numbers(LoggedMeasures),
     st.dictionaries(texts, of_numbers(Closeness), max_size=2),
     st.dictionaries(texts, st.lists(of_numbers(AccountMeasures), max_size=2).map(tuple)),
+    st.none() | measures,
+    st.dictionaries(texts, st.lists(of_numbers(WidthMeasures), max_size=2).map(tuple)),
 )
 
 
@@ -107,6 +110,7 @@ def test_a_result_reads_back_exactly_as_it_was_written(a_path: Path, result: Res
         ("logged", {"logged": None}),
         ("closeness", {"closeness": {}}),
         ("accounts", {"accounts": {}}),
+        ("widths", {"widths": {}}),
     ],
 )
 def test_further_seeds_and_the_log_are_optional(
@@ -124,6 +128,7 @@ def test_the_page_defines_every_key_in_its_order() -> None:
     assert page_keys("Measures") == [field.name for field in dataclasses.fields(Measures)]
     assert page_keys("Closeness") == [field.name for field in dataclasses.fields(Closeness)]
     assert page_keys("Accounts") == [field.name for field in dataclasses.fields(AccountMeasures)]
+    assert page_keys("Widths") == [field.name for field in dataclasses.fields(WidthMeasures)]
     told = PAGE.read_text().partition("\n## Logged\n")[2].partition("\n## ")[0]
     assert {field.name for field in dataclasses.fields(LoggedMeasures)} <= set(
         re.findall(r"`(\w+)`", told)
@@ -200,6 +205,7 @@ def changed(path: str, value: Any) -> str:
         (changed("other_seeds", {"x": {}}), r"other_seeds\.x: 'x' is not a whole number"),
         (changed("policies.las.jobs", ...), r"policies\.las\.jobs: missing"),
         (changed("accounts.las", {}), r"accounts\.las: {} is no JSON list"),
+        (changed("widths.las", {}), r"widths\.las: {} is no JSON list"),
         (changed("policies.las.avg_jct_s", "x"), r"policies\.las\.avg_jct_s"),
         (changed("policies.las.plan_s.p95", ...), r"policies\.las\.plan_s\.p95: missing"),
         (changed("logged", 3), r"logged: 3 is no JSON object"),
