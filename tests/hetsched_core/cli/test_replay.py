@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from typing import Any
 
 import pytest
 
