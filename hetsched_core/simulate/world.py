@@ -157,7 +157,9 @@ class World:
 
     def arrive(self, submission: Submission, known: Job) -> Active:
         """Let a job in, of which policies know only what `known` says."""
-        active = Active(submission, known, self.now, self.now, self.settings.restart_cost_s)
+        own_s = submission.restart_cost_s
+        cost_s = self.settings.restart_cost_s if own_s is None else own_s
+        active = Active(submission, known, self.now, self.now, cost_s)
         self.active[known.id] = active
         self.touch(active)
         self.triggers.add(Trigger.ARRIVAL)
@@ -297,13 +299,12 @@ class World:
         return held
 
     def start(self, active: Active, placement: Placement) -> None:
-        """Start a run at the true speed, paying the restart cost if the job ran before."""
+        """Start a run at the true speed; it pays the cost of a first start, or of a restart."""
         speed = self.truth.speed(active.job.profile, placement.configuration)
         own_work = placement.purpose is Purpose.RUN
         resumed = active.first_start_s is not None and active.first_start_s != self.now
-        held = self.hold(
-            active, placement, speed, active.restart_cost_s if own_work and resumed else 0.0
-        )
+        cost_s = active.restart_cost_s if resumed else active.submission.start_cost_s
+        held = self.hold(active, placement, speed, cost_s if own_work else 0.0)
         if own_work:
             if resumed and active.last_start_s != self.now:
                 active.restarts += 1

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched_core.costs import DAY_S
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.traces.workload import LATEST_S, RejectedJob, Workload, arrival_order
 from hetsched_core.types import (
@@ -227,6 +228,8 @@ def _submission(
         ("deadline_s", job.deadline_s, job.submit_s, LATEST_S),
         ("cpus_per_gpu", job.cpus_per_gpu, 0.0, math.inf),
         ("memory_mb_per_gpu", job.memory_mb_per_gpu, 0.0, math.inf),
+        ("start_cost_s", submission.start_cost_s, 0.0, DAY_S),
+        ("restart_cost_s", submission.restart_cost_s, 0.0, DAY_S),
     ):
         if value is None or least <= value <= most:
             continue

@@ -389,9 +389,11 @@ class Submission:
 
     `samples` is the work it really has, `ends_as` what becomes of it when that is done (completed,
     or failed), `cancel_s` when its user withdraws it, wherever it stands then. `logged` is what the
-    site's own scheduler made of it, run by run in order, where an accounting log tells. `loss` is
-    what a job of tasks reports after each training round, in workloads that are made up;
-    workload files have none.
+    site's own scheduler made of it, run by run in order, where an accounting log tells.
+    `start_cost_s` is how long its first run holds GPUs before it makes progress, `restart_cost_s`
+    how long each later one does, which depends on its model; None for what the simulation has for
+    all. `loss` is what a job of tasks reports after each training round, in workloads that are
+    made up; workload files have none.
     """
 
     job: Job
@@ -400,6 +402,8 @@ class Submission:
     cancel_s: float | None = None
     logged: tuple[LoggedRun, ...] = ()
     loss: LossCurve | None = None
+    start_cost_s: float = 0.0
+    restart_cost_s: float | None = None
 
     @property
     def whole_job(self) -> Job:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hetsched_core.errors import InputError, PlanError
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost, simulate
-from hetsched_core.types import EndState, Entry, Trigger
+from hetsched_core.types import EndState, Entry, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import FIFO, PAIR, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, placed, submission
@@ -24,6 +25,23 @@ A, B = {"j": placed(a=1)}, {"j": placed(b=1)}
 MOVES = {0.0: A, 40.0: B}
 DONE, MOVED, STOPPED = RunEnd.COMPLETED, RunEnd.MOVED, RunEnd.PREEMPTED
 CRASHED, LOST = RunEnd.CRASHED, RunEnd.NODE_LOST
+
+
+@pytest.mark.parametrize(
+    ("own_s", "restart_s"), [(None, 10.0), (0.0, 0.0), (25.0, 25.0)], ids=["usual", "none", "own"]
+)
+def test_a_job_has_costs_of_its_own_for_its_first_start_and_for_later_ones(
+    own_s: float | None, restart_s: float
+) -> None:
+    seen: list[Snapshot] = []
+    job = replace(submission("j", 100.0), start_cost_s=7.0, restart_cost_s=own_s)
+    log = run([job], timetable(MOVES, seen=seen))
+    # 33 samples by 40, and 67 to do.
+    assert [(r.since_s, r.freed_s, r.productive_s) for r in log.runs] == [
+        (0.0, 40.0, 33.0),
+        (40.0, 40.0 + restart_s + 67.0, 67.0),
+    ]
+    assert {each.jobs["j"].restart_cost_s for each in seen} == {restart_s}
 
 
 @pytest.mark.parametrize(

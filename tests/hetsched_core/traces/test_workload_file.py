@@ -92,7 +92,15 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
     ends_as = draw(st.sampled_from([EndState.COMPLETED, EndState.FAILED]))
     runs = st.builds(LoggedRun, st.floats(0, 1e9), st.floats(1e9, 2e9), st.integers(1, 64))
     logged = tuple(draw(st.lists(runs, max_size=2)))
-    return Submission(job, draw(positive), ends_as, draw(later), logged)
+    return Submission(
+        job,
+        draw(positive),
+        ends_as,
+        draw(later),
+        logged,
+        start_cost_s=draw(st.floats(0, 86_400)),
+        restart_cost_s=draw(st.none() | st.floats(0, 86_400)),
+    )
 
 
 @st.composite
@@ -180,6 +188,8 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         (JOB | {"submit_s": "5"}, "submit_s: '5' is not a number"),
         (JOB | {"submit_s": 1e18}, "submit_s is 1e+18; expected seconds, up to 1e+11"),
         (JOB | {"submit_s": -1}, "submit_s is -1; expected 0"),
+        (JOB | {"start_cost_s": -1}, "start_cost_s is -1; expected 0"),
+        (JOB | {"restart_cost_s": 1e6}, "restart_cost_s is 1e+06; expected seconds, up to 86400"),
         (JOB | {"eligible_s": 4}, "eligible_s is 4; expected 5"),
         (JOB | {"logged": [RUN | {"end_s": 7}]}, "a logged run of 1 GPUs from 8 s to 7 s"),
         (JOB | {"samples": 0}, "samples is 0; expected more"),
