@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from wsgiref.simple_server import WSGIServer
+from socket import AF_INET6
+from threading import Thread
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, Histogram, make_wsgi_app
 from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
@@ -15,6 +17,7 @@ from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
 from slurm_plugin.api.answers import NEW, PLANNED, word_of
+from slurm_plugin.api.http import PATIENCE_S, BoundedThreads
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.nodes.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.process.configuration import host_and_port
@@ -183,6 +186,21 @@ class Meters:
         self._restarted, self._expected = restarted, expected
 
 
+class _Server(BoundedThreads, WSGIServer):
+    """Answers with the figures."""
+
+
+class _Server6(_Server):
+    address_family = AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_S
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing of requests."""
+
+
 def serve_meters(address: str, meters: Meters) -> WSGIServer:
     """Serve figures at HOST:PORT, in a thread; call `shutdown()` of what is returned to end it.
 
@@ -193,8 +211,10 @@ def serve_meters(address: str, meters: Meters) -> WSGIServer:
     if found is None:
         raise InputError(f"metrics = {address!r}: expected HOST:PORT, such as 127.0.0.1:9754")
     host, port = found
+    kind = _Server6 if ":" in host else _Server
     try:
-        server, _ = start_http_server(port, host, meters.registry)
+        server = make_server(host, port, make_wsgi_app(meters.registry), kind, _Handler)
     except OSError as error:
         raise InputError(f"nothing can be served at {address}: {error.strerror}") from None
+    Thread(target=server.serve_forever, daemon=True).start()
     return server

@@ -7,15 +7,13 @@ answers with figures.
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import tzinfo
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import cattrs
 
@@ -24,10 +22,8 @@ from hetsched_core.records.files import replacing
 from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import LiveState
 from slurm_plugin.api.client import ask
+from slurm_plugin.api.http import PATIENCE_S, BoundedThreads
 from slurm_plugin.daemon.process.configuration import host_and_port
-
-_PATIENCE_S = 5.0
-"""How long a browser may take to send its request, and to read the page."""
 
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -117,25 +113,18 @@ def serve_page(address: str, maker: PageMaker, told: Callable[[str], None]) -> N
         server.serve_forever()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(BoundedThreads, HTTPServer):
     def __init__(self, address: tuple[str, int], maker: PageMaker) -> None:
         self.maker = maker
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Leave a browser that has gone alone; whatever else went wrong goes to stderr."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers with the page, whatever else the request says."""
 
     server: _Server
-    timeout = _PATIENCE_S
+    timeout = PATIENCE_S
     server_version, sys_version = "hetsched", ""
 
     def do_GET(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -60,6 +61,9 @@ def run_command(command: list[str], told: str = "", timeout_s: float = 60.0) -> 
             errors="replace",
             timeout=timeout_s,
             check=False,
+            # `now` is no time of its own in the hour that a zone has twice: Slurm's commands write
+            # and read it as local time.
+            env={**os.environ, "TZ": "UTC"},
         )
     except subprocess.TimeoutExpired:
         raise AwayError(f"{command[0]} has not answered within {timeout_s:g} s") from None

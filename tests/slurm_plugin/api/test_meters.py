@@ -1,6 +1,8 @@
 """The figures that Prometheus scrapes, over real HTTP."""
 
 import socket
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from urllib.request import urlopen
 
@@ -23,10 +25,13 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from slurm_plugin.api.meters import Meters, serve_meters
+from slurm_plugin.api.http import MOST_AT_ONCE
+from slurm_plugin.api.meters import Meters, _Handler, serve_meters
 from slurm_plugin.backend import ApplyResult, Enter, Leave, Requeue
 from slurm_plugin.daemon import CycleReport
+from slurm_plugin.daemon.process.configuration import host_and_port
 from slurm_plugin.daemon.spool.listening import Heard
+from slurm_plugin.testbed.processes import wait_until
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
 SNAPSHOT = snapshot_of(
@@ -99,6 +104,29 @@ def test_what_is_scraped_is_what_happened() -> None:
     assert found["hetsched_jobs", labels(partition="", state="waiting")] == 2
     assert found["hetsched_waiting_jobs", labels(reason="never_fits")] == 1
     assert not any(name in ("user", "job") for _, names in found for name, _ in names)
+
+
+def test_connections_that_ask_nothing_take_few_threads_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_Handler, "timeout", 1.0)
+    address = free_address()
+    host, port = host_and_port(address) or ("", 0)
+    server = serve_meters(address, Meters())
+    before = threading.active_count()
+    try:
+        with ExitStack() as stack:
+            for _ in range(3 * MOST_AT_ONCE):
+                silent = stack.enter_context(socket.create_connection((host, port)))
+                silent.send(b"GET / HTTP/1.1\r\n")
+            assert threading.active_count() <= before + MOST_AT_ONCE
+            silent.settimeout(10)
+            assert silent.recv(1) == b""
+            wait_until(lambda: threading.active_count() == before, "that they are dropped", 10)
+            assert scraped(address)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_while_slurm_is_away_the_cluster_is_as_it_was_seen_last() -> None:

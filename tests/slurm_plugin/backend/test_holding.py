@@ -426,6 +426,21 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
     assert site.operator.read().reservations == ()
 
 
+@both
+def test_a_hold_begins_at_once_in_the_hour_that_a_time_zone_has_twice(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.gmtime()
+    # Summer time, an hour ahead of UTC, ends in twenty minutes: now comes again.
+    hour, minute = divmod(60 * now.tm_hour + now.tm_min + 80, 60)
+    monkeypatch.setenv("TZ", f"AAA0BBB-1,0/0,{now.tm_yday - 1}/{hour}:{minute}")
+    site.drop()
+    site.hold()
+    (held,) = site.operator.read().reservations
+    assert abs(held.start_s - time.time()) < 60
+    assert 500 < held.end_s - time.time() < 700
+
+
 def test_a_hold_outlasts_a_reconfiguration_and_without_it_a_user_s_requeued_job_runs_again(
     site: Site,
 ) -> None:
