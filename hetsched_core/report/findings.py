@@ -155,6 +155,12 @@ def _against(seeds: Seeds, first: str, policy: str) -> str:
         text += f" It waits for {wait} of that, against {old_waiting}."
     else:
         text += " It hardly waits under either; it runs on faster or slower GPUs."
+    stops = [np.mean([seed[each].restarts for seed in seeds]) for each in (first, policy)]
+    if stops[1] > stops[0]:
+        text += (
+            f" Running jobs are stopped {round(stops[1]):,} times, to go on elsewhere or later: "
+            "they have to save their state."
+        )
     if by is not None and by.in_doubt:
         text += " The difference is within what the seeds alone make: take it for none."
     return text
@@ -164,7 +170,10 @@ def _for_whom(gains: Gains | None, seeds: int) -> str:
     if gains is None or not (gains.total.sooner or gains.total.later):
         return ""
     total = gains.total
-    text = f" Of {total.jobs:,} jobs {total.sooner:,} end sooner and {total.later:,} later"
+    text = (
+        f" Of the {total.jobs:,} jobs that complete {total.sooner:,} end sooner and "
+        f"{total.later:,} later"
+    )
     text += "." if seeds == 1 else " (first seed)."
     worse = [
         f"{group.label} ({change(group.change)})"

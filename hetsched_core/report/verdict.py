@@ -22,6 +22,9 @@ _FACTOR, _GOOD_FACTOR = 2.0, 1.25
 _NOTHING = 0.01
 """A change by less is none."""
 
+_NEARER = 0.05
+"""By how much a rank correlation is greater that is worth a word."""
+
 _SHORTER = 0.1
 """By how much run times may differ from the logged ones."""
 
@@ -40,7 +43,7 @@ def verdict(result: Result) -> tuple[str, ...]:
     found = trust(result)
     if found is not None:
         level, reasons = found
-        told.insert(0, f"For a comparison this log {level}: {'; '.join(reasons)}.")
+        told.insert(0, " ".join((f"For a comparison this log {level}.", *reasons)))
     return tuple(told)
 
 
@@ -51,19 +54,18 @@ def trust(result: Result) -> tuple[Trust, tuple[str, ...]] | None:
         return None
     close, here = result.closeness[name], result.policies[name]
     if close.waited < max(1.0, _QUIET * close.jobs):
-        few = f"only {close.waited:,} of {close.jobs:,} jobs wait for more than 5 minutes"
-        return Trust.NO, (f"{few}, and where there is no queue, policies hardly differ",)
+        few = f"Only {close.waited:,} of {close.jobs:,} jobs wait for more than 5 minutes"
+        return Trust.NO, (f"{few}; where there is no queue, policies hardly differ.",)
     wrong, doubts = tuple(_wrong(close, name)), tuple(_doubts(close, result.logged, here, name))
     if wrong:
         return Trust.NO, wrong
-    if moved := _moved_by_order(result):
-        doubts = (*doubts, moved)
+    doubts = (*doubts, *_nearer(result), *_moved_by_order(result))
     if doubts:
         if len(result.input.gpus) > 1 and result.input.settings.get("types") == "asked":
-            doubts = (*doubts, "`--types logged` holds each job to the GPU type that it ran on")
+            doubts = (*doubts, "`--types logged` holds each job to the GPU type that it ran on.")
         return Trust.PARTLY, doubts
     there, waits = durations(close.avg_logged_wait_s, close.avg_wait_s)
-    return Trust.YES, (f"jobs wait {waits} under {name} and {there} in the log, in a like order",)
+    return Trust.YES, (f"Jobs wait {waits} under {name} and {there} in the log, in a like order.",)
 
 
 def _site_policy(result: Result) -> str:
@@ -74,7 +76,7 @@ def _wrong(close: Closeness, name: str) -> Iterator[str]:
     if _times(close) > _FACTOR:
         yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _RANK:
-        yield f"it is other jobs that wait under {name}"
+        yield f"Other jobs wait under {name} than in the log."
 
 
 def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str) -> Iterator[str]:
@@ -82,18 +84,32 @@ def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str)
         yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _GOOD_RANK:
         yield (
-            f"it is in part other jobs that wait under {name} (rank correlation "
-            f"{close.wait_rank_correlation or 0.0:.2f})"
+            f"In part other jobs wait under {name} than in the log (rank correlation "
+            f"{close.wait_rank_correlation or 0.0:.2f})."
         )
     there_s, here_s = _run_s(logged), _run_s(here)
     if there_s is not None and here_s is not None and abs(here_s / there_s - 1.0) > _SHORTER:
         ran, runs = durations(there_s, here_s)
-        yield f"its jobs ran {ran} on average, and run {runs} under {name}"
+        yield f"Its jobs ran {ran} on average, and run {runs} under {name}."
+
+
+def _nearer(result: Result) -> Iterator[str]:
+    """Name the policy under which jobs wait in an order that is much nearer to the log's."""
+    ranks = {
+        policy: close.wait_rank_correlation or 0.0 for policy, close in result.closeness.items()
+    }
+    name = _site_policy(result)
+    nearest = max(ranks, key=ranks.__getitem__)
+    if ranks[nearest] > ranks[name] + _NEARER:
+        yield (
+            f"Jobs waited in an order nearer to that under {nearest} ({ranks[nearest]:.2f}): the "
+            f"site's queue was in another order than that of {name} here."
+        )
 
 
 def _waits(close: Closeness, name: str) -> str:
     there, here = durations(close.avg_logged_wait_s, close.avg_wait_s)
-    return f"its jobs waited {there} on average, and wait {here} under {name}"
+    return f"Its jobs waited {there} on average, and wait {here} under {name}."
 
 
 def _times(close: Closeness) -> float:
@@ -109,18 +125,18 @@ def _run_s(measures: LoggedMeasures | Measures) -> float | None:
     return max(1.0, measures.avg_jct_s - measures.avg_wait_s)
 
 
-def _moved_by_order(result: Result) -> str:
+def _moved_by_order(result: Result) -> Iterator[str]:
     """Say how much it matters which GPU type the cluster names first, where it does."""
     other, name = result.reordered, _site_policy(result)
     here = result.policies[name].avg_jct_s
     if other is None or not other.avg_jct_s or not here:
-        return ""
+        return
     if abs(other.avg_jct_s / here - 1.0) <= _NOTHING:
-        return ""
+        return
     one, another = durations(*sorted((here, other.avg_jct_s)))
-    text = (
-        f"under {name} a job takes {one} or {another} on average, by the order in which the "
-        "cluster names its nodes: jobs that ask for no GPU type get the first that is free"
+    yield (
+        f"Under {name} a job takes {one} or {another} on average, depending on the order in which "
+        "the cluster names its nodes: a job that asks for no GPU type gets the first that is free."
     )
     flips = any(
         (_below(result, policy, here) > _NOTHING)
@@ -128,8 +144,7 @@ def _moved_by_order(result: Result) -> str:
         for policy in _others(result)
     )
     if flips:
-        text += "; which policies are better depends on that"
-    return text
+        yield "Which policies are better depends on that."
 
 
 def _others(result: Result) -> list[str]:

@@ -80,7 +80,7 @@ class Assumption(StrEnum):
     WORK = "work is what the model does on the logged GPUs in the logged time, lost work included"
     DRAWN = "the model is not known: drawn from those of the same class of GPU hours"
     OTHER_CLASS = "no model of its class fits its GPUs: drawn from all that do"
-    RUNNING = "it was still running when the log ended: the work so far is all of it"
+    RUNNING = "still running when the log ended: the work so far counts as all of it"
     CUT_SHORT = (
         "cancelled, preempted, requeued or timed out: it completes with the work it had done"
     )

@@ -28,6 +28,10 @@ _OFF = 0.5
 """The hold is set anew where it ends this share of the slack too early, or too late."""
 
 
+_CLOCKS_S = 300.0
+"""How far Slurm's clock may be ahead of the daemon's: munge takes no more."""
+
+
 def is_managed(node: SlurmNode, settings: DaemonSettings) -> bool:
     """Whether a node is one of those that are managed."""
     if node.name in settings.node_names:
@@ -36,8 +40,12 @@ def is_managed(node: SlurmNode, settings: DaemonSettings) -> bool:
 
 
 def hold_of(reservations: Iterable[SlurmReservation], now: float) -> SlurmReservation | None:
-    """Return the reservation that holds the managed nodes now, if any does."""
-    return next((each for each in reservations if each.name in HOLDS and each.end_s > now), None)
+    """Return the reservation that holds the managed nodes now, if any does.
+
+    One that is to begin later holds nothing until then.
+    """
+    ours = (each for each in reservations if each.name in HOLDS)
+    return next((each for each in ours if each.start_s - _CLOCKS_S <= now < each.end_s), None)
 
 
 def hold_name(reservations: Iterable[SlurmReservation], now: float) -> str:

@@ -45,6 +45,9 @@ def test_a_policy_is_compared_with_the_first_in_words() -> None:
     gained = gains(*histories)
     assert gained is not None
     assert f"{gained.total.sooner} end sooner and {gained.total.later} later" in sentence
+    stops = seed["las"].restarts
+    assert f"Running jobs are stopped {stops:,} times" in sentence
+    assert stops > seed["fifo"].restarts == 0
     # Of a change of speed alone that is told.
     seed = {name: replace(one, avg_wait_s=0.0) for name, one in seed.items()}
     (sentence,) = told(histories, seed)

@@ -53,7 +53,7 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
 ):
     assert said(result(las=of(4, 1.5), steady=of(2.5, 0.5))) == [
         (
-            "For a comparison this log can be trusted: jobs wait 2.00 h under slurm and 2.00 h in "
+            "For a comparison this log can be trusted. Jobs wait 2.00 h under slurm and 2.00 h in "
             "the log, in a like order."
         ),
         (
@@ -67,14 +67,22 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
     ("close", "level", "why"),
     [
         (CLOSE, Trust.YES, "in a like order"),
-        (replace(CLOSE, waited=1), Trust.NO, "only 1 of 100 jobs wait for more than 5 minutes"),
+        (replace(CLOSE, waited=1), Trust.NO, "Only 1 of 100 jobs wait for more than 5 minutes"),
         (
             replace(CLOSE, avg_wait_s=0.9 * HOUR),
             Trust.NO,
             "waited 2.00 h on average, and wait 0.90",
         ),
-        (replace(CLOSE, wait_rank_correlation=0.2), Trust.NO, "it is other jobs that wait"),
-        (replace(CLOSE, wait_rank_correlation=None), Trust.NO, "it is other jobs that wait"),
+        (
+            replace(CLOSE, wait_rank_correlation=0.2),
+            Trust.NO,
+            "Other jobs wait under slurm than",
+        ),
+        (
+            replace(CLOSE, wait_rank_correlation=None),
+            Trust.NO,
+            "Other jobs wait under slurm than",
+        ),
         (replace(CLOSE, avg_wait_s=3 * HOUR), Trust.PARTLY, "waited 2.00 h on average, and wait 3"),
         (replace(CLOSE, wait_rank_correlation=0.6), Trust.PARTLY, "(rank correlation 0.60)"),
     ],
@@ -109,11 +117,11 @@ def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
 def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
     trusted, best = said(result(reordered=of(3.5, 1), las=of(4, 1.5), steady=of(2.5, 0.5)))
     assert (
-        "a job takes 3.50 h or 5.00 h on average, by the order in which the cluster names its nodes"
-        in trusted
+        "a job takes 3.50 h or 5.00 h on average, depending on the order in which the cluster "
+        "names its nodes" in trusted
     )
     # Of one of them it depends on the order whether it is better.
-    assert "which policies are better depends on that" in trusted
+    assert "Which policies are better depends on that." in trusted
     assert best == (
         "steady has the shortest completion times: 2.50 h on average, 29 to 50 % below 3.50 h or "
         "5.00 h under slurm."
@@ -126,10 +134,20 @@ def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
         "nodes: las has 2.50 h on average, slurm 2.50 h or 5.00 h."
     )
     trusted, _ = said(result(reordered=of(4.9, 2), steady=of(2.5, 0.5)))
-    assert trusted.startswith("For a comparison this log can be trusted in part: under slurm")
+    assert trusted.startswith("For a comparison this log can be trusted in part. Under slurm")
     assert "depends on that" not in trusted
     trusted, _ = said(result(reordered=of(5.01, 2), steady=of(2.5, 0.5)))
-    assert trusted.startswith("For a comparison this log can be trusted: ")
+    assert trusted.startswith("For a comparison this log can be trusted. ")
+
+
+def test_a_policy_whose_queue_is_nearer_to_the_log_s_is_named() -> None:
+    found = result(las=of(4, 1.5), fifo=of(6, 3))
+    ranks = {"slurm": 0.7, "las": 0.74, "fifo": 0.82}
+    near = {name: replace(CLOSE, wait_rank_correlation=rank) for name, rank in ranks.items()}
+    trusted, _ = said(replace(found, closeness=near))
+    assert "in part. Jobs waited in an order nearer to that under fifo (0.82): the" in trusted
+    ranks_alike = near | {"fifo": near["las"]}
+    assert "nearer" not in said(replace(found, closeness=ranks_alike))[0]
 
 
 def test_without_a_log_or_a_better_policy_no_more_is_said_than_holds() -> None:

@@ -81,6 +81,12 @@ def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
         ((reservation(HOLD, NOW + 60), reservation(SECOND, NOW + 60)), [Drop(SECOND)]),
         ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [FIRST]),
         ((reservation("maintenance", NOW + 60, "n1"),), [FIRST]),
+        # One that begins in an hour holds nothing; Slurm's clock may be a little ahead.
+        (
+            (replace(reservation(HOLD, NOW + 3660), start_s=NOW + 3600),),
+            [Hold(SECOND, ("n0",), 60), Drop(HOLD)],
+        ),
+        ((replace(reservation(HOLD, NOW + 60), start_s=NOW + 20),), []),
     ],
 )
 def test_the_nodes_are_held_by_one_reservation_for_as_long_as_the_slack(
