@@ -172,6 +172,7 @@ def replay(
     )
     from hetsched_core.replay.replay import replay as run_each
     from hetsched_core.report.history import History
+    from hetsched_core.report.result import write_result
     from hetsched_core.simulate import SimulationSettings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
@@ -208,6 +209,20 @@ def replay(
         loaded = counting(loaded, counted)
         return with_learning(loaded) if source is EstimateSource.LEARNED else loaded
 
+    chosen = {
+        "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
+        **given_costs,
+        "placement_blind": placement_blind,
+        "estimates": estimates,
+        "node_spread": node_spread,
+        **({"warm_up": warm_up, "drain": drain} if warm_up or drain else {}),
+        "elastic": inputs["elastic"],
+        "types": inputs["types"],
+        "seed": inputs["seed"],
+        "seeds": seeds,
+        "tz": inputs["tz"],
+        **({"site": list(map(str, site))} if site else {}),
+    }
     loaded = load(settings.seed, reject)
     _tell_input(loaded)
     outcomes = Outcomes(policies)
@@ -233,6 +248,9 @@ def replay(
                     (r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never"
                 )
                 outcomes.add(one)
+                if json_file is not None:
+                    # What has ended is kept, however the command ends.
+                    write_result(outcomes.result(loaded, logs, chosen), json_file)
             _run_in_other_order(loaded, outcomes, run, settings)
             for seed in range(settings.seed + 1, settings.seed + seeds):
                 again = load(seed, lambda _: None)
@@ -243,20 +261,6 @@ def replay(
         for name in [n for n in policies if n not in outcomes.measures | outcomes.left_out]:
             outcomes.leave_out(name, "the replay was interrupted")
     done = outcomes.done
-    chosen = {
-        "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
-        **given_costs,
-        "placement_blind": placement_blind,
-        "estimates": estimates,
-        "node_spread": node_spread,
-        **({"warm_up": warm_up, "drain": drain} if warm_up or drain else {}),
-        "elastic": inputs["elastic"],
-        "types": inputs["types"],
-        "seed": inputs["seed"],
-        "seeds": seeds,
-        "tz": inputs["tz"],
-        **({"site": list(map(str, site))} if site else {}),
-    }
     if done:
         result = outcomes.result(loaded, logs, chosen)
         _tell_result(result, tell_accounts)
@@ -264,8 +268,6 @@ def replay(
     for job, asks in never.items():
         reject(f"job {job}: can never run here: {asks}")
     if done and json_file is not None:
-        from hetsched_core.report.result import write_result
-
         write_result(result, json_file)
     if done and report_folder is not None:
         from hetsched_core.report.history import LoggedHistory

@@ -304,7 +304,9 @@ class Outcomes:
             sources: the files that it was read from.
             settings: what was chosen, by option.
         """
-        for name, why in self.left_out.items():
+        ended = self.measures | self.left_out
+        pending = {name: "it has not ended yet" for name in self.policies if name not in ended}
+        for name, why in (self.left_out | pending).items():
             loaded = assuming(loaded, f"Policy {name} is left out: {why}.")
         rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
         for report in loaded.reports:

@@ -11,6 +11,7 @@ from hetsched_core.traces.bundled import cluster_path, log_path
 from tests.hetsched_core.cli.conftest import JOB, V100S, Result, Run
 
 MINE = """
+import shutil
 import signal
 from dataclasses import dataclass
 from typing import ClassVar
@@ -44,6 +45,10 @@ class Mine:
 
     def empty(self, snapshot):
         return Plan(snapshot.previous.entries.__class__())
+
+    def looks(self, snapshot):
+        shutil.copy("result.json", "seen.json")
+        return self.well(snapshot)
 
     def interrupted(self, snapshot):
         signal.raise_signal(signal.SIGINT)
@@ -91,8 +96,8 @@ def broken(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(own)
 
 
-def result_file() -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(Path("result.json").read_text())
+def result_file(name: str = "result.json") -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(Path(name).read_text())
     return written
 
 
@@ -145,6 +150,14 @@ def test_where_every_policy_fails_nothing_is_written_but_what_was_rejected(
     assert (result.code, result.out) == (1, "")
     assert len(told(result)) == 1
     assert {*own.iterdir()} - before - {own / "__pycache__"} == {own / "rejects"}
+
+
+def test_what_has_ended_is_written_before_the_next_policy_begins(replay: Run) -> None:
+    assert replay("fifo,mine.py:Mine", "--set=mine.how=looks").code == 0
+    seen = result_file("seen.json")
+    assert list(seen["policies"]) == ["fifo"]
+    assert seen["input"]["assumptions"][-1] == "Policy mine is left out: it has not ended yet."
+    assert list(result_file()["policies"]) == ["fifo", "mine"]
 
 
 def test_an_interrupt_keeps_what_has_ended_and_leaves_no_empty_folder(
