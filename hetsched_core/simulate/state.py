@@ -15,6 +15,7 @@ from hetsched_core.types import (
     Purpose,
     Reason,
     Run,
+    SpeedPhase,
     Submission,
     TaskProgress,
 )
@@ -203,14 +204,33 @@ class Active:
                 used_up.append((run_id, held))
         return used_up
 
+    @property
+    def phase(self) -> SpeedPhase:
+        """What its speed is multiplied with now, and up to which share of its samples."""
+        phases = self.submission.phases
+        # Time has steps, and what is done within one can never be waited for.
+        rate = sum(held.speed for held in self.runs.values())
+        crumbs = _CRUMB * self.submission.samples + 2.0 * rate * math.ulp(self.observed_s)
+        done = (self.samples + crumbs) / self.submission.samples
+        return next((each for each in phases if done < each.until), phases[-1])
+
     def done_at(self) -> float:
         """When its running copies will have done all samples, if nothing changes before."""
-        working = [
+        return finish_time(self.left, self._working())
+
+    def end_of(self, phase: SpeedPhase) -> float:
+        """When its present phase is over, if nothing changes before; never for the last."""
+        if phase.until >= 1.0:
+            return math.inf
+        return finish_time(phase.until * self.submission.samples - self.samples, self._working())
+
+    def _working(self) -> list[tuple[float, float]]:
+        """From when each of its running copies makes progress, and how fast."""
+        return [
             (max(self.observed_s, held.progress_from_s), held.speed)
             for (purpose, _), held in self.runs.items()
             if purpose is Purpose.RUN and held.left > 0
         ]
-        return finish_time(self.left, working)
 
     def next_budget_at(self) -> float:
         """When the first run will have used up its budget, if nothing changes before."""

@@ -396,13 +396,22 @@ class World:
             self.profiled.add(ProfilingRun.of(active.job.id, held.placement))
 
     def reschedule(self, active: Active) -> None:
-        """Schedule what the present runs lead to first: all samples done, or a used-up budget."""
+        """Schedule what the present runs lead to first.
+
+        All samples done, a used-up budget, or another phase.
+        """
         active.generation += 1
-        done_s, budget_s = active.done_at(), active.next_budget_at()
-        at_s = min(done_s, budget_s)
-        if at_s < math.inf:
-            due = _make_work_due(active.job.id, active.generation, done_s <= budget_s)
-            self.heap.push(max(at_s, self.now), EventPriority.WORK, due)
+        at_s = active.next_budget_at()
+        if active.submission.phases:
+            phase = active.phase
+            for held in active.runs.values():
+                speed = self.truth.speed(active.job.profile, held.configuration)
+                held.speed = phase.factor * speed
+            at_s = min(active.next_budget_at(), active.end_of(phase))
+        done_s = active.done_at()
+        if min(at_s, done_s) < math.inf:
+            due = _make_work_due(active.job.id, active.generation, done_s <= at_s)
+            self.heap.push(max(min(at_s, done_s), self.now), EventPriority.WORK, due)
 
     # -- windows -----------------------------------------------------------------------------------
 

@@ -138,4 +138,5 @@ def _run_s(
     if not found:
         return None
     mean = sum(speed * total for speed, total in found) / sum(total for _, total in found)
-    return submission.samples / max(found)[0], submission.samples / mean
+    samples = submission.steady_samples
+    return samples / max(found)[0], samples / mean

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from sys import intern
 from typing import Any
 
@@ -245,9 +246,27 @@ def _submission(
     ):
         if value is not None and value <= 0:
             raise InputError(f"{key} is {value:g}; expected more than 0")
+    _check_phases(submission)
     if submission.ends_as not in (EndState.COMPLETED, EndState.FAILED):
         raise InputError(f"ends_as is {submission.ends_as!s}; expected completed or failed")
     return submission
+
+
+def _check_phases(submission: Submission) -> None:
+    phases = submission.phases
+    if not phases:
+        return
+    if submission.job.tasks is not None:
+        raise InputError("phases: a job of tasks has none; leave one of the two out")
+    untils = [0.0, *(phase.until for phase in phases)]
+    if untils[-1] != 1.0 or any(a >= b for a, b in pairwise(untils)):
+        told = ", ".join(f"{until:g}" for until in untils[1:])
+        raise InputError(
+            f"phases end at {told}; expected shares of the samples, ascending, up to 1"
+        )
+    for phase in phases:
+        if not 1e-6 <= phase.factor <= 1e6:
+            raise InputError(f"phases: factor is {phase.factor:g}; expected 1e-6 to 1e6")
 
 
 def _check_nodes(job: Job) -> None:

@@ -362,6 +362,18 @@ class LoggedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedPhase:
+    """A part of a job in which it is so many times as fast as its profile says.
+
+    As jobs are that adapt their batch size while they train (Pollux, Shockwave). `until` is the
+    share of its samples up to which that holds.
+    """
+
+    until: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class LossCurve:
     """The loss of a job of training rounds: floor + (first - floor) / (1 + r / half_rounds)."""
 
@@ -392,8 +404,9 @@ class Submission:
     site's own scheduler made of it, run by run in order, where an accounting log tells.
     `start_cost_s` is how long its first run holds GPUs before it makes progress, `restart_cost_s`
     how long each later one does, which depends on its model; None for what the simulation has for
-    all. `loss` is what a job of tasks reports after each training round, in workloads that are
-    made up; workload files have none.
+    all. `phases`, in order, change its speed as it gets on; none is one phase of factor 1. `loss`
+    is what a job of tasks reports after each training round, in workloads that are made up;
+    workload files have none.
     """
 
     job: Job
@@ -404,6 +417,16 @@ class Submission:
     loss: LossCurve | None = None
     start_cost_s: float = 0.0
     restart_cost_s: float | None = None
+    phases: tuple[SpeedPhase, ...] = ()
+
+    @property
+    def steady_samples(self) -> float:
+        """The samples that would take as long if it were always as fast as its profile says."""
+        begun, shares = 0.0, 0.0
+        for phase in self.phases:
+            shares += (phase.until - begun) / phase.factor
+            begun = phase.until
+        return self.samples * (shares if self.phases else 1.0)
 
     @property
     def whole_job(self) -> Job:

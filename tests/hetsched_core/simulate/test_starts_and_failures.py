@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError, PlanError
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost, simulate
-from hetsched_core.types import EndState, Entry, Snapshot, Trigger
+from hetsched_core.types import EndState, Entry, Snapshot, SpeedPhase, Trigger
 from tests.hetsched_core.simulate.runs import FIFO, PAIR, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, placed, submission
@@ -42,6 +45,56 @@ def test_a_job_has_costs_of_its_own_for_its_first_start_and_for_later_ones(
         (40.0, 40.0 + restart_s + 67.0, 67.0),
     ]
     assert {each.jobs["j"].restart_cost_s for each in seen} == {restart_s}
+
+
+HALVES = (SpeedPhase(0.2, 1.0), SpeedPhase(0.5, 2.0), SpeedPhase(1.0, 0.5))
+"""Of 100 samples: 20 at one a second, 30 at two, 50 at half a sample."""
+
+
+def test_the_speed_of_a_job_changes_as_it_gets_on() -> None:
+    seen: list[Snapshot] = []
+    job = replace(submission("j", 100.0), phases=HALVES)
+    steps = {0.0: A, 10.0: A, 25.0: A, 60.0: B, 61.0: B}
+    log = run([job], timetable(steps, seen=seen), restart_cost_s=4.0)
+    # 20 by 20, 50 by 35, 62.5 by 60; then 4 s of nothing, and 37.5 more.
+    assert [(r.since_s, r.freed_s, r.productive_s, r.samples) for r in log.runs] == [
+        (0.0, 60.0, 60.0, 62.5),
+        (60.0, 139.0, 75.0, 37.5),
+    ]
+    speeds = {each.now: run.speed for each in seen for run in each.jobs["j"].runs}
+    assert speeds == {10.0: 1.0, 25.0: 2.0, 60.0: 0.5, 61.0: 0.5}
+    assert {each.now: each.jobs["j"].samples_at(each.now) for each in seen} == {
+        0.0: 0.0,
+        10.0: 10.0,
+        25.0: 30.0,
+        60.0: 62.5,
+        61.0: 62.5,
+    }
+
+
+def test_a_crash_takes_a_job_back_into_the_phase_that_it_was_in() -> None:
+    job = replace(submission("j", 100.0), phases=HALVES)
+    crash = JobCrashed(25.0, "j")
+    log = run([job], timetable({0.0: A}), incidents=(crash,), restart_cost_s=0.0)
+    # 30 samples by 25 are lost back to none: no checkpoint was due.
+    assert ends(log) == {"j": 25.0 + 20.0 + 15.0 + 100.0}
+
+
+@given(
+    st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6),
+    st.lists(st.floats(0.01, 0.99), max_size=5, unique=True),
+    st.floats(1.0, 1e9),
+)
+def test_a_job_takes_the_time_of_its_phases_together(
+    factors: list[float], untils: list[float], samples: float
+) -> None:
+    ends_at = [*sorted(untils)[: len(factors) - 1], 1.0]
+    phases = tuple(map(SpeedPhase, ends_at, factors))
+    shares = (b - a for a, b in pairwise([0.0, *ends_at]))
+    taken_s = sum(samples * share / each.factor for share, each in zip(shares, phases, strict=True))
+    job = replace(submission("j", samples), phases=phases)
+    assert ends(run([job]))["j"] == pytest.approx(taken_s, rel=1e-6)
+    assert job.steady_samples == pytest.approx(taken_s)
 
 
 @pytest.mark.parametrize(

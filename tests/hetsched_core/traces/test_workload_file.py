@@ -26,6 +26,7 @@ from hetsched_core.types import (
     LearningRateScaling,
     LoggedRun,
     RequirementSet,
+    SpeedPhase,
     SpeedTable,
     Submission,
     TaskShape,
@@ -92,6 +93,8 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
     ends_as = draw(st.sampled_from([EndState.COMPLETED, EndState.FAILED]))
     runs = st.builds(LoggedRun, st.floats(0, 1e9), st.floats(1e9, 2e9), st.integers(1, 64))
     logged = tuple(draw(st.lists(runs, max_size=2)))
+    untils = sorted(draw(st.sets(st.floats(0.01, 0.99), max_size=3)))
+    phases = (SpeedPhase(until, draw(st.floats(1e-3, 1e3))) for until in (*untils, 1.0))
     return Submission(
         job,
         draw(positive),
@@ -100,6 +103,7 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
         logged,
         start_cost_s=draw(st.floats(0, 86_400)),
         restart_cost_s=draw(st.none() | st.floats(0, 86_400)),
+        phases=tuple(phases) if job.tasks is None and draw(st.booleans()) else (),
     )
 
 
@@ -188,6 +192,12 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         (JOB | {"submit_s": "5"}, "submit_s: '5' is not a number"),
         (JOB | {"submit_s": 1e18}, "submit_s is 1e+18; expected seconds, up to 1e+11"),
         (JOB | {"submit_s": -1}, "submit_s is -1; expected 0"),
+        (JOB | {"phases": [{"until": 0.5, "factor": 2}]}, "phases end at 0.5; expected shares"),
+        (JOB | {"phases": [{"until": 1, "factor": 0}]}, "factor is 0; expected 1e-6"),
+        (
+            JOB | {"phases": [{"until": 1, "factor": 2}], "tasks": {"scale": 1, "rounds": 2}},
+            "a job of tasks has none",
+        ),
         (JOB | {"start_cost_s": -1}, "start_cost_s is -1; expected 0"),
         (JOB | {"restart_cost_s": 1e6}, "restart_cost_s is 1e+06; expected seconds, up to 86400"),
         (JOB | {"eligible_s": 4}, "eligible_s is 4; expected 5"),
