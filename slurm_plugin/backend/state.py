@@ -191,6 +191,7 @@ class SlurmJob:
         exclusive: `node` if it shares no node; `user`, `mcs` or `topo` if only with those; else "".
         priority: Slurm's; 0 while it is held.
         throttle: how many elements of its array may run at once, 0 for any number.
+        cron: whether it is of a scrontab, which Slurm lets nobody change.
         het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
         gpus_on: its GPUs as (scheduling node, count) pairs; () where they are spread evenly over
             `nodes`, none of which has several GPU types. Where the type of GPUs on such a node is
@@ -247,6 +248,7 @@ class SlurmJob:
     priority: int = 0
     throttle: int = 0
     het_job: str = ""
+    cron: bool = False
     gpus_on: tuple[tuple[str, int], ...] = ()
     members: tuple[SlurmJob, ...] = ()
     copies: tuple[SlurmJob, ...] = ()

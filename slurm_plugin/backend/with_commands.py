@@ -445,6 +445,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         priority=_whole(row, "priority"),
         throttle=_whole(row, "array_max_tasks"),
         het_job=f"{_whole(row, 'het_job_id')}".removeprefix("0"),
+        cron=bool(row.get("cron")),
     )
 
 

@@ -425,6 +425,7 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         priority=job.priority or 0,
         throttle=_count_or_0(job.array_tasks_parallel),
         het_job=str(job.heterogeneous_id or ""),
+        cron=bool(job.is_cronjob),
     )
 
 

@@ -359,6 +359,11 @@ def _why_not(seen: SlurmJob) -> str:
         return ""
     if seen.het_job:
         return "hetsched places no heterogeneous jobs; submit it to nodes that it does not manage"
+    if seen.cron:
+        return (
+            "Slurm lets nobody change, and so nobody place, what a scrontab starts; let it submit "
+            "the job with sbatch, or run on nodes that hetsched does not manage"
+        )
     if "*" in seen.constraint:
         return "hetsched places no job whose constraint counts nodes; Slurm takes none with a list"
     if len(seen.gpu_types) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,7 @@ def shared(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
     parts = (gpu, Partition("wide", "w[0-15]"), Partition("mixed", "m0"))
     site = usual_site(nodes, parts)
     preempts = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE")
-    site = replace(site, settings=(*site.settings, *preempts))
+    site = replace(site, settings=(*site.settings, *preempts, "ScronParameters=enable"))
     tell = (
         "add account big fairshare=3",
         "add account small fairshare=1",
@@ -338,6 +339,24 @@ def test_jobs_of_two_partitions_of_which_one_refuses_them_go_to_the_other(
         drive(daemon, run, 60)
     finally:
         shared.command("scontrol", "update", "partitionname=gpu", "maxtime=unlimited")
+
+
+def test_of_jobs_of_a_scrontab_which_slurm_lets_nobody_change_that_is_told(
+    asked: SlurmBackend, shared: Testbed, tmp_path: Path
+) -> None:
+    daemon, table = daemon_of(asked), tmp_path / "crontab"
+    lines = (f"#SCRON {asks}\n#SCRON -o /dev/null\n* * * * * true\n" for asks in ("-G1", "-n1"))
+    table.write_text("".join(lines))
+    shared.command("scrontab", str(table))
+    try:
+        both = [each.id for each in asked.read().jobs.values() if each.cron]
+        reports = drive(daemon, lambda: all(job in daemon.world.jobs for job in both), 70)
+        told = [daemon.world.jobs[job].blocked for job in both]
+        assert ["what a scrontab starts" in str(why) for why in told] == [True, True]
+        reports += drive(daemon, lambda: len(reports) > 3, 10)
+        assert not any(isinstance(c, Enter) for report in reports for c in report.changes)
+    finally:
+        shared.command("scrontab", "-r")
 
 
 def test_a_job_with_a_deadline_and_a_least_time_has_its_whole_time_limit(

@@ -213,6 +213,7 @@ def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_
     [
         ({"het_job": "5"}, "places no heterogeneous jobs"),
         ({"het_job": "5", "gpus": 0}, "places no heterogeneous jobs"),
+        ({"cron": True}, "what a scrontab starts"),
         ({"gpus": 2, "pinned": ("n0",), "resources": TWO_NODES}, "names 1 of the 2 nodes"),
         ({"gpu_types": ("a100", "v100")}, "GPUs of a100 and v100 at once"),
     ],
