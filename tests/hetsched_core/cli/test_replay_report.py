@@ -161,7 +161,7 @@ def test_the_best_policy_is_the_same_whichever_way_the_cluster_names_its_nodes(
     assert re.fullmatch(r"las has .* \d+ to \d+ % below .*\sh or .*\sh under slurm\.", best)
     assert best == best_too
     for each in (trusted, trusted_too):
-        assert "by the order in which the cluster names its nodes" in each
+        assert "depending on the order in which the cluster names its nodes" in each
 
 
 def test_the_report_of_the_fox_log_says_that_it_cannot_tell_schedulers_apart(
