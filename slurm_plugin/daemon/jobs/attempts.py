@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
@@ -73,7 +73,7 @@ class Attempts:
         return any(failed.times >= _FOR_NODES for failed in self._in_vain.values())
 
     def failed(
-        self, kind: Kind, nodes: Iterable[str], now: float, since_s: float | None = None
+        self, kind: Kind, nodes: Collection[str], now: float, since_s: float | None = None
     ) -> None:
         """Note that Slurm has not started one on these nodes, or, without any, where it stood.
 
@@ -85,6 +85,9 @@ class Attempts:
         self._of_user.setdefault(kind.user, set()).add(kind)
         for each in (kind, Kind(kind.user)):
             times, first_s, _, before = self._in_vain.get(each, _NEVER)
+            # Of a user's kinds the last to fail tells whether it is for nodes at all: one that has
+            # failed on nodes before need not start there for the others to be tried again.
+            before = before if each.asks or nodes else {}
             on = {**before, **dict.fromkeys(nodes, now)}
             self._in_vain[each] = _Failed(times + 1, min(first_s, since_s), now, on)
 

@@ -135,6 +135,18 @@ def test_what_is_not_for_the_nodes_is_over_with_the_next_start_wherever_that_is(
     assert attempts.bad_nodes(PLAIN, "2", 7.0) == frozenset()
 
 
+def test_what_was_for_a_partition_is_over_for_all_kinds_of_a_user_with_the_next_start() -> None:
+    attempts = Attempts()
+    # One has failed on nodes before, on which nothing starts yet.
+    attempts.failed(OTHERS, HERE, 0.0)
+    attempts.failed(ODD[-1], HERE, 1.0)
+    for kind in ODD[:IN_VAIN]:
+        attempts.failed(kind, (), 5.0)
+    assert tried(attempts, [PLAIN, *ODD[6:9]], 6.0) == [PLAIN]
+    attempts.started(PLAIN, ELSEWHERE, 7.0)
+    assert tried(attempts, [PLAIN, *ODD[6:9]], 8.0) == [PLAIN, *ODD[6:9]]
+
+
 def test_what_starts_of_one_kind_says_nothing_of_others_that_do_not() -> None:
     attempts = Attempts()
     for kind in ODD[:IN_VAIN]:
