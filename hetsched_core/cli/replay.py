@@ -74,14 +74,14 @@ _SHOWN = 12
     type=Seconds(0, 1e9),
     default=0.0,
     show_default=True,
-    help="Seconds: jobs submitted so soon after the first run, and do not count in the measures.",
+    help="Seconds: jobs that are submitted so soon after the first do not count in the measures.",
 )
 @click.option(
     "--drain",
     type=Seconds(0, 1e9),
     default=0.0,
     show_default=True,
-    help="Seconds: nor do those submitted so shortly before the last.",
+    help="Seconds: nor do those that are submitted so shortly before the last.",
 )
 @click.option(
     "--accounts",
@@ -249,7 +249,7 @@ def replay(
                 )
                 outcomes.add(one)
                 if json_file is not None:
-                    # What has ended is kept, however the command ends.
+                    # What has ended is kept, whatever ends the command.
                     write_result(outcomes.result(loaded, logs, chosen), json_file)
             _run_in_other_order(loaded, outcomes, run, settings)
             for seed in range(settings.seed + 1, settings.seed + seeds):
@@ -267,6 +267,8 @@ def replay(
     _warn_of_never(never)
     for job, asks in never.items():
         reject(f"job {job}: can never run here: {asks}")
+    if not done and outcomes.left_out and json_file is not None:
+        json_file.unlink(missing_ok=True)
     if done and json_file is not None:
         write_result(result, json_file)
     if done and report_folder is not None:

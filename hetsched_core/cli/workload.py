@@ -38,13 +38,13 @@ def workload() -> None:
 @click.option("--list-rejected", is_flag=True, help="Print every line and job that is not used.")
 @click.option(
     "--thin",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    type=float,
     metavar="SHARE",
     help="Keep this share of the jobs, drawn by chance (--seed).",
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0.0, min_open=True),
+    type=float,
     metavar="LOAD",
     help="Move arrivals so that the jobs, at the mean speed of the cluster's GPUs, ask for so many "
     "times what it has; 1 keeps it just busy. Needs --cluster, or what tells the nodes.",

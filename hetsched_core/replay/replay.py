@@ -88,7 +88,8 @@ def counting(loaded: ReplayInputs, counted: Counted) -> ReplayInputs:
         loaded,
         f"Measures are of {many} of {len(submit_s)} jobs: those of the first "
         f"{counted.warm_up_s:g} s and the last {counted.drain_s:g} s in which jobs are submitted "
-        "run, and do not count. Figures, accounts and closeness to the log are of all.",
+        "run, and do not count. Figures, accounts, who gains and loses, and closeness to the log "
+        "are of all.",
     )
 
 

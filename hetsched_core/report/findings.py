@@ -155,11 +155,14 @@ def _against(seeds: Seeds, first: str, policy: str) -> str:
         text += f" It waits for {wait} of that, against {old_waiting}."
     else:
         text += " It hardly waits under either; it runs on faster or slower GPUs."
-    stops = [np.mean([seed[each].restarts for seed in seeds]) for each in (first, policy)]
-    if stops[1] > stops[0]:
+    here, there = (
+        round(float(np.mean([seed[each].restarts for seed in seeds]))) for each in (policy, first)
+    )
+    if here > there:
+        mean = " on average" if len(seeds) > 1 else ""
         text += (
-            f" Running jobs are stopped {round(stops[1]):,} times, to go on elsewhere or later: "
-            "they have to save their state."
+            f" Running jobs are stopped {here:,} times{mean}, to go on elsewhere or later: they "
+            "have to save their state."
         )
     if by is not None and by.in_doubt:
         text += " The difference is within what the seeds alone make: take it for none."

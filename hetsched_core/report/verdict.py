@@ -58,9 +58,10 @@ def trust(result: Result) -> tuple[Trust, tuple[str, ...]] | None:
         return Trust.NO, (f"{few}; where there is no queue, policies hardly differ.",)
     wrong, doubts = tuple(_wrong(close, name)), tuple(_doubts(close, result.logged, here, name))
     if wrong:
-        return Trust.NO, wrong
-    doubts = (*doubts, *_nearer(result), *_moved_by_order(result))
-    if doubts:
+        return Trust.NO, (*wrong, *_nearer(result))
+    moved = tuple(_moved_by_order(result))
+    if doubts or moved:
+        doubts = (*doubts, *(_nearer(result) if doubts else ()), *moved)
         if len(result.input.gpus) > 1 and result.input.settings.get("types") == "asked":
             doubts = (*doubts, "`--types logged` holds each job to the GPU type that it ran on.")
         return Trust.PARTLY, doubts

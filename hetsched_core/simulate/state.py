@@ -63,6 +63,7 @@ class Held:
     productive_s: float = 0.0
     draining_until_s: float | None = None
     estimated: float | None = None
+    paces: tuple[tuple[float, float, float], ...] = ()
 
     @property
     def configuration(self) -> Configuration:
@@ -100,10 +101,22 @@ class Held:
         self.productive_s += seconds
         return samples
 
+    def change_speed(self, speed: float) -> None:
+        """Go on at another speed."""
+        if speed != self.speed:
+            before = self.paces or ((0.0, 0.0, self.speed),)
+            self.paces = (*before, (self.productive_s, self.samples, speed))
+            self.speed = speed
+
     def undo_since_checkpoint(self, checkpoint_s: float) -> float:
         """Lose the work since the last periodic checkpoint; return the samples lost."""
         lost_s = self.productive_s % checkpoint_s if self.productive_s else 0.0
         lost = min(self.samples, self.speed * lost_s)
+        kept_s = self.productive_s - lost_s
+        for begun_s, samples, speed in reversed(self.paces):
+            if begun_s <= kept_s:
+                lost = max(0.0, self.samples - samples - speed * (kept_s - begun_s))
+                break
         self.productive_s -= lost_s
         self.samples -= lost
         return lost

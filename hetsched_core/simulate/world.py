@@ -406,7 +406,7 @@ class World:
             phase = active.phase
             for held in active.runs.values():
                 speed = self.truth.speed(active.job.profile, held.configuration)
-                held.speed = phase.factor * speed
+                held.change_speed(phase.factor * speed)
             at_s = min(active.next_budget_at(), active.end_of(phase))
         done_s = active.done_at()
         if min(at_s, done_s) < math.inf:

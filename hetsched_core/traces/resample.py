@@ -11,6 +11,9 @@ from hetsched_core.traces.summary import summarise
 from hetsched_core.traces.workload import LATEST_S, Workload
 from hetsched_core.types import Cluster, Speeds, Submission
 
+MOST_LOAD = 1e6
+"""More is a slip of the keyboard."""
+
 
 def thinned(workload: Workload, share: float, seed: int) -> Workload:
     """Return a workload with a share of its jobs, drawn by chance; arrivals stay where they are.
@@ -21,8 +24,10 @@ def thinned(workload: Workload, share: float, seed: int) -> Workload:
         seed: of what is drawn.
 
     Raises:
-        InputError: none would stay.
+        InputError: it is no such share, or none would stay.
     """
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"a share of {share:g} of the jobs; give more than 0, up to 1")
     jobs = workload.submissions
     drawn = np.random.default_rng(seed).random(len(jobs)) < share
     kept = tuple(job for job, stays in zip(jobs, drawn, strict=True) if stays)
@@ -35,9 +40,9 @@ def thinned(workload: Workload, share: float, seed: int) -> Workload:
 def at_load(workload: Workload, load: float, speeds: Speeds, cluster: Cluster) -> Workload:
     """Return a workload that asks for so much of a cluster, its jobs moved in time alone.
 
-    All times are counted from the first arrival and multiplied by one factor; a job has as long
-    until its deadline as before, and until its user withdraws it. What the site's own scheduler did
-    is dropped.
+    Arrivals are counted from the first and multiplied by one factor. A job has as long as before
+    until it may start, until its deadline, and until its user withdraws it. What the site's
+    own scheduler did is dropped.
 
     Args:
         workload: the jobs.
@@ -46,8 +51,10 @@ def at_load(workload: Workload, load: float, speeds: Speeds, cluster: Cluster) -
         cluster: the cluster.
 
     Raises:
-        InputError: all jobs arrive at once, none fits, or times would be too late.
+        InputError: it is no load, all jobs arrive at once, none fits, or times were too late.
     """
+    if not 0.0 < load <= MOST_LOAD:
+        raise InputError(f"a load of {load:g}; give more than 0, up to {MOST_LOAD:g}")
     summary = summarise(workload, speeds, cluster)
     if not summary.mean_load:
         why = "all jobs arrive at once" if summary.mean_load is None else "no job fits the cluster"
@@ -68,7 +75,7 @@ def _moved(submission: Submission, first_s: float, factor: float) -> Submission:
     submit_s = first_s + factor * (job.submit_s - first_s)
 
     def later(at_s: float | None) -> float | None:
-        return None if at_s is None else submit_s + at_s - job.submit_s
+        return None if at_s is None else submit_s + (at_s - job.submit_s)
 
     return replace(
         submission,

@@ -8,7 +8,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 PATIENCE_S = 5.0
-"""How long a client may take to send its request, and to read the answer."""
+"""How long a client may send nothing, or read nothing."""
 
 MOST_AT_ONCE = 32
 """Connections beyond these are closed at once: each has a thread and an open file."""

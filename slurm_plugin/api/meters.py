@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from socket import AF_INET6
+from socket import SOCK_STREAM, getaddrinfo
 from threading import Thread
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -190,10 +190,6 @@ class _Server(BoundedThreads, WSGIServer):
     """Answers with the figures."""
 
 
-class _Server6(_Server):
-    address_family = AF_INET6
-
-
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_S
 
@@ -211,9 +207,10 @@ def serve_meters(address: str, meters: Meters) -> WSGIServer:
     if found is None:
         raise InputError(f"metrics = {address!r}: expected HOST:PORT, such as 127.0.0.1:9754")
     host, port = found
-    kind = _Server6 if ":" in host else _Server
     try:
-        server = make_server(host, port, make_wsgi_app(meters.registry), kind, _Handler)
+        family = getaddrinfo(host, port, type=SOCK_STREAM)[0][0]
+        kind: type[_Server] = type("Server", (_Server,), {"address_family": family})
+        server: WSGIServer = make_server(host, port, make_wsgi_app(meters.registry), kind, _Handler)
     except OSError as error:
         raise InputError(f"nothing can be served at {address}: {error.strerror}") from None
     Thread(target=server.serve_forever, daemon=True).start()

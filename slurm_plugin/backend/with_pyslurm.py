@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -239,7 +240,8 @@ class PyslurmBackend:
                             required_nodes=list(nodes) or None,
                             ntasks=resources and resources.tasks,
                             gres_per_node=resources and _without_prefix(resources.per_node),
-                            begin_time="now" if due else None,
+                            # `now` is no time of its own in the hour that a zone has twice.
+                            begin_time=int(time.time()) if due else None,
                             partitions=list(partitions) or None,
                             **_terms(terms),
                         )

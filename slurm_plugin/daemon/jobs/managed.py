@@ -77,9 +77,11 @@ class ManagedJob:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `avoided` are those that it is kept off since others like it did not start
-    there, and why; `in_vain` are those on which it has just failed, none of them where that is
-    not for the nodes, and since when it was there, `failures` how often Slurm has not started it
+    tried there again; `limited_on` are the GPU types on which Slurm has named a limit of it, with
+    its word, until it is tried there again; `avoided` are the nodes that it is kept off for the
+    time being, for a limit or since others like it did not start there, and why; `in_vain` are
+    those on which it has just failed, none of them where that is not for the nodes, and since when
+    it was there, `failures` how often Slurm has not started it
     since it last did. `limited_s` is since when Slurm has named a limit of it while it was not
     placed. `partial_s` is when a part of its run was first seen without the rest,
     `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
@@ -104,6 +106,7 @@ class ManagedJob:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
+    limited_on: dict[str, tuple[Reason, float]] = field(default_factory=dict)
     avoided: Mapping[str, Reason] = field(default_factory=dict)
     in_vain: tuple[tuple[str, ...], float] | None = None
     failures: int = 0
@@ -171,7 +174,7 @@ class ManagedJob:
     def only_waits(self) -> bool:
         """Whether it waits, and neither time nor what happens to others changes what is known."""
         seen = self.slurm
-        kept_off = self.shunned or self.avoided or self.closed.nodes
+        kept_off = self.shunned or self.limited_on or self.avoided or self.closed.nodes
         kept_back = self.blocked or self.refused or self.quota or kept_off
         waits = seen.state is JobState.PENDING and self.run is None and self.limited_s is None
         return waits and not (kept_back or seen.entered or seen.array)
@@ -228,7 +231,7 @@ class ManagedJob:
             self.shunned |= dict.fromkeys(nodes, (why, again_s))
 
     def keep_off(self, nodes: Mapping[str, Reason], now: float) -> bool:
-        """Keep it off these nodes for what others like it met there, and off no others for that.
+        """Keep it off these nodes, and off those that it avoided before no more.
 
         Return whether anything changes.
         """
@@ -265,6 +268,11 @@ class ManagedJob:
         seen = self.slurm
         if self.quota is not None and _frees(ended, seen, word_of(self.quota[0].detail)):
             self.quota = None
+        self.limited_on = {
+            gpu_type: (why, until_s)
+            for gpu_type, (why, until_s) in self.limited_on.items()
+            if not _frees(ended, seen, word_of(why.detail))
+        }
         word = word_of(seen.reason)
         if self.limited_s is not None and "Job" in word and _frees(ended, seen, word):
             self.limited_s = now - BELIEVED_S

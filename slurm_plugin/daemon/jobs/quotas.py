@@ -90,6 +90,7 @@ class Quotas:
         ):
             known.quota = None
         if seen.state is not JobState.PENDING:
+            known.keep_off({}, now)
             return None
         if (believed := known.limited(seen, now)) is not None:
             return believed
@@ -119,7 +120,7 @@ class Quotas:
                 return _LIKE_IT
             off |= dict.fromkeys(self._attempts.bad_nodes(kind, seen.id, now), _NOT_THERE)
         # Until it is seen what is closed to it now it is not to be placed.
-        return next(iter(off.values()), _NOT_THERE) if known.keep_off(off, now) else None
+        return next(iter(off.values()), None) if known.keep_off(off, now) else None
 
     def _note(
         self,
@@ -130,28 +131,36 @@ class Quotas:
         cluster: Cluster,
         now: float,
     ) -> None:
-        """Note a limit: on GRES, of the GPU types alone that the job was placed on.
+        """Note a limit; one on GRES of the GPU types alone that the job was placed on.
 
-        Slurm's word does not tell of which type they are. If it accepts others it goes there.
+        Slurm's word does not tell of which type they are. A job that accepts others goes there.
         """
         placed = known.placement.configuration if known.placement is not None else ()
         on = {cluster[name].gpu_type for name, _ in placed if name in cluster}
         others = set(known.request.gpu_types or cluster.gpu_types) - on
-        until_s = now + QUOTA_S
+        until_s, gpus = now + QUOTA_S, 0 if "Job" in named.detail else seen.gpus
         if on and others and limits_gres(named.detail):
-            met = dict.fromkeys(on, (named, seen.gpus, until_s))
+            known.quota = None
+            known.limited_on |= dict.fromkeys(on, (named, until_s))
         else:
-            known.quota = named, until_s
-            gpus = 0 if "Job" in named.detail else seen.gpus
-            met = {_ALL: (named, gpus, until_s)} if limits_together(named.detail) else {}
-        if met:
-            self._met[peers] = self._met.get(peers, {}) | met
+            known.quota, on = (named, until_s), {_ALL}
+        if limits_together(named.detail):
+            met = self._met.setdefault(peers, {})
+            for each in on:
+                _, least, until = met.get(each, (named, gpus, until_s))
+                met[each] = named, min(least, gpus) if now < until else gpus, until_s
 
     def _limits(self, peers: _Peers, known: ManagedJob, now: float) -> dict[str, Reason]:
-        """Return the limits that others have met and it would, by the GPU type that they are on."""
+        """Return the limits that keep a job back, as they did it or others, by GPU type."""
         least = min(known.request.counts)
-        return {
+        found = {
             gpu_type: reason
             for gpu_type, (reason, gpus, until_s) in self._met.get(peers, {}).items()
             if now < until_s <= now + QUOTA_S and least >= gpus
         }
+        known.limited_on = {
+            gpu_type: each
+            for gpu_type, each in known.limited_on.items()
+            if now < each[1] <= now + QUOTA_S
+        }
+        return found | {gpu_type: reason for gpu_type, (reason, _) in known.limited_on.items()}

@@ -8,6 +8,7 @@ from hetsched_core.types import Cluster, Configuration, Placement, Reason, Reaso
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.gangs import complete, is_finishing, nodes_entered, pieces_held
 from slurm_plugin.daemon.jobs.managed import (
+    LIMITS,
     QUOTA_S,
     ManagedJob,
     blocked_by,
@@ -16,6 +17,7 @@ from slurm_plugin.daemon.jobs.managed import (
     share_of,
 )
 from slurm_plugin.daemon.jobs.slurm_order import Line
+from slurm_plugin.daemon.jobs.slurm_reasons import code_of
 from slurm_plugin.daemon.settings import DaemonSettings
 
 PATIENCE_S = 5.0
@@ -156,7 +158,8 @@ def _starting(
     if late is not None and (first := line.ahead_of(seen)):
         line.blamed.add(first)
         known.placed_s, late = now, None
-    if late is not None and known.quota is None:
+    # A limit is no matter of where it stands, or of its GPUs' type alone: that is seen elsewhere.
+    if late is not None and known.quota is None and code_of(seen.reason) not in LIMITS:
         nodes = [name for name, _ in configuration]
         known.not_started_on(nodes, late, seen.reason, now)
     if late is not None or blocked_by(seen) is not None:

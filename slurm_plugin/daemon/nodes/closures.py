@@ -121,7 +121,7 @@ class Closures:
         for unit in (known, *known.copies.values()):
             if shunned := unit.shunned_at(now):
                 again_s = min((again_s for _, again_s in unit.shunned.values()), default=math.inf)
-                closed = Closed(closed.nodes | shunned, min(closed.until_s, again_s))
+                closed = Closed(closed.nodes | shunned - runs_on, min(closed.until_s, again_s))
         return closed
 
     def at_start(self, job: SlurmJob, now: float) -> frozenset[str]:

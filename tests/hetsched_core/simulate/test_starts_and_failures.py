@@ -80,6 +80,20 @@ def test_a_crash_takes_a_job_back_into_the_phase_that_it_was_in() -> None:
     assert ends(log) == {"j": 25.0 + 20.0 + 15.0 + 100.0}
 
 
+@pytest.mark.parametrize(
+    ("crash_s", "checkpoint_s", "kept"), [(30.0, 1e9, 0.0), (29.0, 15.0, 15.0), (38.0, 22.0, 24.0)]
+)
+def test_a_crash_loses_what_was_done_since_the_checkpoint_at_whichever_speed(
+    crash_s: float, checkpoint_s: float, kept: float
+) -> None:
+    job = replace(submission("j", 100.0), phases=HALVES)
+    crash = (JobCrashed(crash_s, "j"),)
+    policy = timetable({0.0: A})
+    log = run([job], policy, incidents=crash, restart_cost_s=0.0, checkpoint_s=checkpoint_s)
+    assert log.runs[0].samples == pytest.approx(kept)
+    assert log.runs[1].samples == pytest.approx(100.0 - kept)
+
+
 @given(
     st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6),
     st.lists(st.floats(0.01, 0.99), max_size=5, unique=True),

@@ -1,5 +1,6 @@
 """Workloads with fewer jobs, or at another load."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,7 @@ def workload(*submit_s: float, gpus: int = 2, samples: float = 600.0) -> Workloa
                     each,
                     RequirementSet.rigid(gpus),
                     "m",
-                    eligible_s=each + 5,
+                    eligible_s=each,
                     deadline_s=each + 50,
                 ),
                 samples,
@@ -47,7 +48,9 @@ def test_the_load_at_the_mean_speed_counts_each_gpu_type_by_its_gpus() -> None:
 
 
 @given(
-    st.lists(st.floats(0, 1e6), min_size=2, max_size=20).filter(lambda s: max(s) > min(s) + 1),
+    st.lists(st.floats(1.7e9, 1.8e9), min_size=2, max_size=20).filter(
+        lambda s: max(s) > min(s) + 1
+    ),
     st.floats(0.05, 20),
 )
 def test_a_workload_has_the_load_that_it_was_given_and_its_order(
@@ -61,7 +64,9 @@ def test_a_workload_has_the_load_that_it_was_given_and_its_order(
     assert jobs[0].submit_s == before.submissions[0].job.submit_s
     for each in after.submissions:
         times = (each.job.eligible_s, each.job.deadline_s, each.cancel_s)
-        assert [at_s and at_s - each.job.submit_s for at_s in times] == pytest.approx([5, 50, 70])
+        waits_s = [at_s - each.job.submit_s for at_s in times if at_s is not None]
+        assert waits_s == pytest.approx([0, 50, 70], abs=1e-5)
+        assert min(waits_s) >= 0
         assert each.logged == ()
     assert f"a load of {load:g}" in after.assumptions[-1]
 
@@ -77,6 +82,14 @@ def test_a_workload_has_the_load_that_it_was_given_and_its_order(
 def test_a_load_that_cannot_be_is_refused(jobs: Workload, said: str) -> None:
     with pytest.raises(InputError, match=said):
         at_load(jobs, 0.5, SPEEDS, CLUSTER)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_a_load_or_a_share_that_is_none_is_refused(wrong: float) -> None:
+    with pytest.raises(InputError, match="give more than 0"):
+        at_load(workload(0.0, 9.0), wrong, SPEEDS, CLUSTER)
+    with pytest.raises(InputError, match="give more than 0"):
+        thinned(workload(0.0, 9.0), wrong, seed=1)
 
 
 def test_a_share_of_the_jobs_is_drawn_by_the_seed() -> None:

@@ -439,6 +439,10 @@ def test_a_hold_begins_at_once_in_the_hour_that_a_time_zone_has_twice(
     (held,) = site.operator.read().reservations
     assert abs(held.start_s - time.time()) < 60
     assert 500 < held.end_s - time.time() < 700
+    job = site.submit("--gpus=1")
+    site.await_waiting(job)
+    site.operator.apply(Enter(job, NAME, ("n1",), Leave(job), due=True))
+    site.await_running(job)
 
 
 def test_a_hold_outlasts_a_reconfiguration_and_without_it_a_user_s_requeued_job_runs_again(

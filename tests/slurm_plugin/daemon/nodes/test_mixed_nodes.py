@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -101,24 +102,53 @@ def test_a_job_of_any_type_is_placed_on_one_which_is_written_until_it_leaves(pol
     assert calls == [back]
 
 
-def test_a_limit_met_on_gpus_of_one_type_leaves_the_others_to_all_that_come_under_it() -> None:
+LIMITED = "QOSMaxGRESPerUser"
+
+
+def refused(site: Site, calls: list[Change], *jobs: SlurmJob, after_s: float = 1) -> list[str]:
+    """Have Slurm start none of what is placed for a limit; return the types that they had."""
+    asks = [call.resources for call in calls if isinstance(call, Enter)]
+    there = [
+        replace(placed(job, "n0"), resources=ask)
+        for job, ask in zip(jobs, asks, strict=True)
+        if ask is not None
+    ]
+    assert site.see(*there, seconds=after_s) == []
+    left = site.see(*(replace(job, reason=LIMITED) for job in there), seconds=1)
+    assert named(left) == [("Leave", job.id) for job in jobs]
+    site.show(*(replace(job, reason="ReqNodeNotAvail") for job in jobs))
+    asked = (re.search(r"t4|v100", f"{ask}") for ask in asks)
+    return [found[0] for found in asked if found]
+
+
+@pytest.mark.parametrize("after_s", [1, 10])
+def test_a_limit_met_on_gpus_of_one_type_leaves_the_others_to_all_that_come_under_it(
+    after_s: float,
+) -> None:
     jobs = [replace(RIGID, id=name) for name in "12"]
     site = Site(*jobs, nodes=(mixed(),))
+    assert refused(site, site.cycle(), *jobs, after_s=after_s) == ["v100"] * 2
+    assert refused(site, site.until_called(5)[1], *jobs, after_s=after_s) == ["t4"] * 2
+    assert site.cycle(QUOTA_S - after_s - 10) == []
+    assert {site.blocked(job).detail for job in "12"} == {LIMITED}
+    assert len(site.until_called(30)[1]) == 2
 
-    def refused(calls: list[Change]) -> list[str]:
-        """Have Slurm start none of what is placed for a limit; return the types that they had."""
-        asks = [call.resources for call in calls if isinstance(call, Enter)]
-        there = (replace(placed(job, "n0"), reason="QOSMaxGRESPerUser") for job in jobs)
-        placed_so = [replace(job, resources=ask) for job, ask in zip(there, asks, strict=True)]  # type: ignore[arg-type]
-        assert named(site.see(*placed_so, seconds=1)) == [("Leave", "1"), ("Leave", "2")]
-        site.show(*(replace(job, reason="ReqNodeNotAvail") for job in jobs))
-        return [ask.per_job or "" for ask in asks if ask is not None]
 
-    assert refused(site.cycle()) == ["gres/gpu:v100:1"] * 2
-    assert refused(site.until_called(5)[1]) == ["gres/gpu:t4:1"] * 2
-    assert site.cycle(QUOTA_S - 10) == []
-    assert {site.blocked(job).detail for job in "12"} == {"QOSMaxGRESPerUser"}
-    assert len(site.until_called(20)[1]) == 2
+def test_a_job_of_several_counts_is_not_tried_on_that_type_at_once_with_fewer() -> None:
+    site = Site(WAITING, nodes=(mixed(),))
+    (first,) = refused(site, site.cycle(), WAITING)
+    (second,) = refused(site, site.until_called(5)[1], WAITING)
+    assert {first, second} == {"t4", "v100"}
+    assert site.cycle(QUOTA_S - 15) == []
+
+
+def test_what_runs_is_kept_off_nothing_for_what_it_met_while_it_waited() -> None:
+    site = Site(RIGID, nodes=(mixed(),))
+    assert refused(site, site.cycle(), RIGID) == ["v100"]
+    site.until_called(5)
+    assert site.world.jobs["5"].job.closed == {"n0-v100"}
+    site.see(on(RIGID, "n0-t4", gpu_type="t4"), seconds=1)
+    assert site.world.jobs["5"].job.closed == frozenset()
 
 
 @pytest.mark.parametrize("policy", ["fifo", "hops", "steady"])
