@@ -30,9 +30,12 @@ class Kind(NamedTuple):
     asks: tuple[object, ...] = ()
 
 
-def kind_of(job: SlurmJob, request: Request) -> Kind:
-    """Return the kind of a job, the same whether it waits, is placed or runs."""
-    under = job.account, job.qos, frozenset(job.partitions), job.constraint
+def kind_of(job: SlurmJob, request: Request, waited_for: Collection[str] = ()) -> Kind:
+    """Return the kind of a job, the same whether it waits, is placed or runs.
+
+    `waited_for` are the partitions that it waited for: of what runs Slurm shows one alone.
+    """
+    under = job.account, job.qos, frozenset(waited_for or job.partitions), job.constraint
     return Kind(job.user, (*under, request.own, request.counts))
 
 

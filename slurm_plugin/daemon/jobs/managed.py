@@ -79,11 +79,11 @@ class ManagedJob:
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
     tried there again; `limited_on` are the GPU types on which Slurm has named a limit of it, with
     its word, until it is tried there again; `avoided` are the nodes that it is kept off for the
-    time being, for a limit or since others like it did not start there, and why; `in_vain` are
-    those on which it has just failed, none of them where that is not for the nodes, and since when
-    it was there, `failures` how often Slurm has not started it
-    since it last did. `limited_s` is since when Slurm has named a limit of it while it was not
-    placed. `partial_s` is when a part of its run was first seen without the rest,
+    time being, for a limit or since others like it did not start there, and why; `waited_for` are
+    the partitions for which it was last seen to wait; `in_vain` are the nodes on which it has just
+    failed, none of them where that is not for the nodes, and since when it was there, `failures`
+    how often Slurm has not started it since it last did. `limited_s` is since when Slurm has named
+    a limit of it while it was not placed. `partial_s` is when a part of its run was first seen without the rest,
     `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
     told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
     not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
@@ -108,6 +108,7 @@ class ManagedJob:
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
     limited_on: dict[str, tuple[Reason, float]] = field(default_factory=dict)
     avoided: Mapping[str, Reason] = field(default_factory=dict)
+    waited_for: tuple[str, ...] = ()
     in_vain: tuple[tuple[str, ...], float] | None = None
     failures: int = 0
     limited_s: float | None = None

@@ -75,13 +75,16 @@ class Quotas:
             cluster: the nodes.
             now: seconds UTC.
         """
+        if seen.state is JobState.PENDING and not seen.entered:
+            known.waited_for = seen.partitions
+        kind = kind_of(seen, known.request, known.waited_for)
         if known.in_vain is not None:
             nodes, since_s = known.in_vain
-            self._attempts.failed(kind_of(seen, known.request), nodes, now, since_s)
+            self._attempts.failed(kind, nodes, now, since_s)
             known.in_vain = None
         elif self._attempts and seen.state is JobState.RUNNING:
             began_s = now if seen.start_s is None else seen.start_s
-            self._attempts.started(kind_of(seen, known.request), known.share, began_s)
+            self._attempts.started(kind, known.share, began_s)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             self._note(peers, known, seen, named, cluster, now)
@@ -115,7 +118,6 @@ class Quotas:
         off = {node.name: limits[node.gpu_type] for node in cluster if node.gpu_type in limits}
         if self._attempts:
             self._attempts.forget(now)
-            kind = kind_of(seen, known.request)
             if not self._attempts.may_try(kind, seen.id, now):
                 return _LIKE_IT
             off |= dict.fromkeys(self._attempts.bad_nodes(kind, seen.id, now), _NOT_THERE)

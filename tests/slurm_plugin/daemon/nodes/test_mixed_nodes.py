@@ -267,12 +267,14 @@ def test_what_a_partition_may_have_of_a_node_is_counted_over_all_of_its_types() 
 
 
 def test_a_job_that_starts_where_others_like_it_did_not_is_no_failure_of_theirs_any_more() -> None:
+    # Of several partitions one is left once it runs.
+    waits = replace(RIGID, partitions=("gpu", "wide"))
     quotas, request = Quotas(), requested(RIGID)
     cluster = Cluster((Node("n0-v100", "v100", 4),))
     known = ManagedJob(request, RIGID, (job := described(RIGID, request)), job, observed_s=0.0)
     for now in range(IN_VAIN):
         known.in_vain = ("n0-v100",), float(now)
-        quotas.of(known, RIGID, None, cluster, now)
+        quotas.of(known, waits, None, cluster, now)
     assert quotas
     known.share = {"n0-v100": (1.0, 1.0)}
     quotas.of(known, on(RIGID, "n0-v100"), None, cluster, 9.0)
