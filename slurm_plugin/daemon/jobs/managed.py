@@ -83,9 +83,9 @@ class ManagedJob:
     the partitions for which it was last seen to wait; `in_vain` are the nodes on which it has just
     failed, none of them where that is not for the nodes, and since when it was there, `failures`
     how often Slurm has not started it since it last did. `limited_s` is since when Slurm has named
-    a limit of it while it was not placed. `partial_s` is when a part of its run was first seen without the rest,
-    `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
-    told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
+    a limit of it while it was not placed. `partial_s` is when a part of its run was first seen
+    without the rest, `ending_s` when it was first seen to end. `stopped` is the number of the run
+    that Slurm was last told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
     not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
     job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
     what was told, and what all copies that ran since will have done.
