@@ -85,10 +85,10 @@ class ManagedJob:
     how often Slurm has not started it since it last did. `limited_s` is since when Slurm has named
     a limit of it while it was not placed. `partial_s` is when a part of its run was first seen
     without the rest, `ending_s` when it was first seen to end. `stopped` is the number of the run
-    that Slurm was last told to stop, which was at `stopped_s`. Of a job of copies `copies` are its elements that have
-    not ended, by id, which have the runs, and `surplus` those beyond what the policy may give a
-    job, which are to have none. `carried` is the samples of a job of copies up to `observed_s`:
-    what was told, and what all copies that ran since will have done.
+    that Slurm was last told to stop, which was at `stopped_s`. Of a job of copies `copies` are
+    its elements that have not ended, by id, which have the runs, and `surplus` those beyond what
+    the policy may give a job, which are to have none. `carried` is the samples of a job of copies
+    up to `observed_s`: what was told, and what all copies that ran since will have done.
     """
 
     request: Request
