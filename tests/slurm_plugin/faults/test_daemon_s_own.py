@@ -70,6 +70,7 @@ def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
     path.chmod(0)
     site.await_log("had mode 0000; it is the daemon's alone again", after=said)
     site.kill_daemon()
+    said = len(site.log)
     site.start_daemon()
     site.await_log("event=decision", after=said)
     site.finish()
@@ -187,6 +188,9 @@ def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_end
         site.submit()
     said = len(site.log)
     site.await_log("event=place", after=said)
+    # On a slow machine GPUs may have come free for all of these.
+    while len(waiting(site)) < 12:
+        site.submit()
     site.kill_daemon()
     site.daemon, killed_s = None, time.time()
     left = waiting(site)
