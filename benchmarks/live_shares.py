@@ -1,10 +1,10 @@
 """GPU time of two accounts of shares 3 and 1 on a real slurmctld, under policies that run live.
 
-Both always have work: jobs of 1, 2 and 4 GPUs and some half a minute, which save their state. Use
-counts for half after a quarter of an hour. Slurm counts it each minute, its least, and the daemon
-reads it within another: a half-life of a few minutes is no longer than ten times that, so that
-use would be answered after it has changed. Needs what the testbed needs (docs/live/testbed.md).
-Usage: python benchmarks/live_shares.py [--policies fifo,las] [--minutes 60] [--from-minute 15]
+Both always have work: jobs of 1, 2 and 4 GPUs, which save their state. Slurm counts use each
+minute, its least, and of what runs then (`live_usage`): jobs are to be several minutes long, and
+the half-life several times as long as they. Needs what the testbed needs (docs/live/testbed.md).
+Usage: python -m benchmarks.live_shares [--policies fifo,las] [--minutes 60] [--from-minute 15]
+[--job-s 30] [--half-life 00:15:00]
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ from tests.slurm_plugin.clusters import up
 ACCOUNTS = {"big": 3, "small": 1}
 NODES = fake_nodes(3)
 GPUS = sum(node.gpus for node in NODES)
-SETTINGS = (
-    "PriorityCalcPeriod=00:01:00",
-    "PriorityDecayHalfLife=00:15:00",
-    "AccountingStorageEnforce=associations",
-)
+SETTINGS = ("PriorityCalcPeriod=00:01:00", "AccountingStorageEnforce=associations")
 SCRIPT = """\
 #!/bin/bash
 #HETSCHED --gpu-set={gpus} --can-checkpoint
@@ -48,20 +44,27 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(live))
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--from-minute", type=float, default=15.0)
+    parser.add_argument("--job-s", type=float, default=30.0)
+    parser.add_argument("--half-life", default="00:15:00")
     chosen = parser.parse_args()
     click.echo("| policy | big, % of the GPU time of both | GPUs in use, % |\n| --- | --- | --- |")
     for policy in chosen.policies.split(","):
-        had = measured(policy, 60 * chosen.minutes, 60 * chosen.from_minute)
+        had = measured(
+            policy, 60 * chosen.minutes, 60 * chosen.from_minute, chosen.job_s, chosen.half_life
+        )
         both = sum(had.values())
         whole = GPUS * 60 * (chosen.minutes - chosen.from_minute)
         part, use = 100 * had["big"] / both, 100 * both / whole
         click.echo(f"| `{policy}` | {part:.1f} | {use:.0f} |")
 
 
-def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
+def measured(
+    policy: str, seconds: float, from_s: float, job_s: float, half_life: str
+) -> Counter[str]:
     """Return the GPU seconds that each account has had under a policy, on a cluster of its own."""
     usual = usual_site(NODES)
-    site = replace(usual, settings=(*usual.settings, *SETTINGS))
+    decay = f"PriorityDecayHalfLife={half_life}"
+    site = replace(usual, settings=(*usual.settings, *SETTINGS, decay))
     with (
         up(install(default_cache()), site) as cluster,
         tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp", ignore_cleanup_errors=True) as name,
@@ -74,17 +77,17 @@ def measured(policy: str, seconds: float, from_s: float) -> Counter[str]:
                 cluster.command("sacctmgr", "--immediate", *words.split())
         # Slurm takes no name into a reservation that has no association.
         cluster.command("sacctmgr", "--immediate", "add", "user", "daemon", "account=root")
-        submit(cluster, Path(name), jobs=round(GPUS * seconds / 60))
+        submit(cluster, Path(name), jobs=20 + round(GPUS * seconds / (2 * job_s)), job_s=job_s)
         with enforcing(cluster, Path(name), f"--policy={policy}", "--round-s=20", "--grace-s=5"):
             return watched(cluster, seconds, from_s)
 
 
-def submit(cluster: Testbed, folder: Path, jobs: int) -> None:
+def submit(cluster: Testbed, folder: Path, jobs: int, job_s: float) -> None:
     """Submit more jobs of each account than it can do, held back until all are there."""
     draw, script = random.Random(1), folder / "job.sh"
     for _ in range(jobs):
         for account in ACCOUNTS:
-            gpus, run_s = draw.choice((1, 1, 2, 4)), round(30 * draw.lognormvariate(0.0, 0.5))
+            gpus, run_s = draw.choice((1, 1, 2, 4)), round(job_s * draw.lognormvariate(0.0, 0.5))
             script.write_text(SCRIPT.format(gpus=gpus, seconds=run_s, folder=folder))
             job = (f"--account={account}", "--output=/dev/null", f"--gpus={gpus}", "--hold")
             cluster.command("sbatch", *job, script)
