@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import ALL_SHAPES, Cluster, Configuration, Node, NodeCondition, Shape
+from hetsched_core.types import (
+    ALL_SHAPES,
+    Cluster,
+    Configuration,
+    Node,
+    NodeCondition,
+    Reason,
+    ReasonCode,
+    Shape,
+)
 from slurm_plugin.backend import (
     Change,
     Enter,
@@ -149,6 +158,15 @@ def test_what_runs_is_kept_off_nothing_for_what_it_met_while_it_waited() -> None
     assert site.world.jobs["5"].job.closed == {"n0-v100"}
     site.see(on(RIGID, "n0-t4", gpu_type="t4"), seconds=1)
     assert site.world.jobs["5"].job.closed == frozenset()
+
+
+def test_where_a_job_runs_already_nothing_that_another_copy_of_it_met_stops_it() -> None:
+    site = Site(on(RIGID, "n0-v100"), nodes=(mixed(),))
+    site.cycle()
+    known = site.world.managed["5"]
+    met = Reason(ReasonCode.QUOTA, detail=LIMITED), site.clock.now + QUOTA_S
+    known.shunned = {"n0-v100": met, "n0-t4": met}
+    assert site.world._closures.of(known, site.clock.now, 0.0).nodes == {"n0-t4"}
 
 
 @pytest.mark.parametrize("policy", ["fifo", "hops", "steady"])
