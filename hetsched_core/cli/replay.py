@@ -267,8 +267,6 @@ def replay(
     _warn_of_never(never)
     for job, asks in never.items():
         reject(f"job {job}: can never run here: {asks}")
-    if not done and outcomes.left_out and json_file is not None:
-        json_file.unlink(missing_ok=True)
     if done and json_file is not None:
         write_result(result, json_file)
     if done and report_folder is not None:

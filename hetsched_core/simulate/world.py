@@ -401,14 +401,14 @@ class World:
         All samples done, a used-up budget, or another phase.
         """
         active.generation += 1
-        at_s = active.next_budget_at()
+        at_s = math.inf
         if active.submission.phases:
             phase = active.phase
             for held in active.runs.values():
                 speed = self.truth.speed(active.job.profile, held.configuration)
                 held.change_speed(phase.factor * speed)
-            at_s = min(active.next_budget_at(), active.end_of(phase))
-        done_s = active.done_at()
+            at_s = active.end_of(phase)
+        at_s, done_s = min(at_s, active.next_budget_at()), active.done_at()
         if min(at_s, done_s) < math.inf:
             due = _make_work_due(active.job.id, active.generation, done_s <= at_s)
             self.heap.push(max(min(at_s, done_s), self.now), EventPriority.WORK, due)

@@ -160,6 +160,13 @@ def test_what_has_ended_is_written_before_the_next_policy_begins(replay: Run) ->
     assert list(result_file()["policies"]) == ["fifo", "mine"]
 
 
+def test_where_no_policy_ends_the_result_of_an_earlier_replay_stays(replay: Run) -> None:
+    assert replay("fifo").code == 0
+    before = Path("result.json").read_bytes()
+    assert replay("mine.py:Mine", "--set=mine.how=raises").code == 1
+    assert Path("result.json").read_bytes() == before
+
+
 def test_an_interrupt_keeps_what_has_ended_and_leaves_no_empty_folder(
     replay: Run, own: Path
 ) -> None:
