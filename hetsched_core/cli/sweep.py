@@ -108,20 +108,32 @@ def sweep(
         raise HetschedError(
             f"{len(failed)} of {len(runs)} runs failed; the same command tries them again"
         )
-    if wanted != every:
+    if len(wanted.contenders) < len(every.contenders):
         click.get_current_context().exit(1)
 
 
 def _usable(wanted: Sweep) -> Sweep:
-    """Return the sweep without policies that cannot be loaded, which are told."""
+    """Return the sweep with policies by their names, and without those that cannot be loaded.
+
+    The latter are told.
+
+    Raises:
+        InputError: there is no such policy, or two are of one name.
+    """
     from dataclasses import replace
 
     from hetsched_core.cli.policies import usable
-    from hetsched_core.policy import policy_type
+    from hetsched_core.policy import find_policy
+    from hetsched_core.sweep.file import check_labels
 
-    names = dict.fromkeys(contender.policy for contender in wanted.contenders)
-    loaded = usable(names, policy_type)
-    return replace(wanted, contenders=tuple(c for c in wanted.contenders if c.policy in loaded))
+    loaded = usable(dict.fromkeys(each.source for each in wanted.contenders), find_policy)
+    named = tuple(
+        replace(each, policy=loaded[each.source][0])
+        for each in wanted.contenders
+        if each.source in loaded
+    )
+    check_labels(named)
+    return replace(wanted, contenders=named)
 
 
 def _check(wanted: Sweep) -> None:
@@ -132,14 +144,15 @@ def _check(wanted: Sweep) -> None:
     """
     from hetsched_core.cli.replay import replay
     from hetsched_core.errors import InputError
-    from hetsched_core.policy import make_policy
+    from hetsched_core.policy import find_policy, policy_of
     from hetsched_core.values.text import to_text
 
     for workload in wanted.workloads:
         _check_generated(workload)
     for contender in wanted.contenders:
         parameters = {key: to_text(value) for key, value in contender.parameters.items()}
-        make_policy(contender.policy, parameters)
+        name, cls = find_policy(contender.source)
+        policy_of(cls, name, parameters)
     takes = _options_of(replay)
     context = click.Context(replay)
     where = [("options", given) for given in wanted.options]

@@ -26,14 +26,22 @@ def find_policy(word: str) -> tuple[str, type[Policy]]:
         InputError: there is no such policy or file, or the file has several policies.
         PolicyLoadError: the package or the file is broken.
     """
-    match = _IN_A_FILE.fullmatch(word)
-    if match is None:
+    file, name = file_and_class(word)
+    if file is None:
         return word, policy_type(word)
-    file, name = Path(match["file"]), match["cls"]
     if not file.is_file():
         raise InputError(f"policy {word!r}: there is no file {file}; give FILE.py:CLASS")
     with loading(f"policy {word!r}", "mend the file"):
         return _in_file(word, file, name)
+
+
+def file_and_class(word: str) -> tuple[Path | None, str | None]:
+    """Return the file of a policy that is asked for as `FILE.py:CLASS`, and the class if named.
+
+    There is no file where the policy is asked for by its name.
+    """
+    match = _IN_A_FILE.fullmatch(word)
+    return (Path(match["file"]), match["cls"]) if match else (None, None)
 
 
 def _in_file(word: str, file: Path, name: str | None) -> tuple[str, type[Policy]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
+from hetsched_core.policy.from_file import file_and_class
 
 SCHEMA = "hetsched-sweep/1"
 
@@ -40,9 +41,14 @@ class SweepWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A policy with one choice of parameters; `varied` are those that the sweep varies."""
+    """A policy with one choice of parameters; `varied` are those that the sweep varies.
+
+    `policy` is its name; `source` is how it is asked for, which may be the file that it is in.
+    Before that file is loaded both are the same.
+    """
 
     policy: str
+    source: str
     parameters: OptionValues
     varied: OptionValues
 
@@ -110,9 +116,11 @@ def _sweep(
     )
     _distinct("workload", [workload.name for workload in workloads])
     contenders = tuple(
-        contender for table in _tables(document, "policies") for contender in _contenders(table)
+        contender
+        for table in _tables(document, "policies")
+        for contender in _contenders(table, folder)
     )
-    _distinct("policy", [contender.label for contender in contenders])
+    check_labels(contenders)
     options = document.get("options", {})
     if not isinstance(options, dict):
         raise InputError(f"options is {options!r}; expected a table [options]")
@@ -166,7 +174,16 @@ def _workload(
     )
 
 
-def _contenders(table: Mapping[str, object]) -> list[Contender]:
+def check_labels(contenders: Iterable[Contender]) -> None:
+    """Refuse two contenders of one label.
+
+    Raises:
+        InputError: there are two of that label.
+    """
+    _distinct("policy", [contender.label for contender in contenders])
+
+
+def _contenders(table: Mapping[str, object], folder: Path) -> list[Contender]:
     _known("key of a policy", table, ("name", "parameters"))
     name, parameters = table.get("name"), table.get("parameters", {})
     if not isinstance(name, str) or not name:
@@ -174,8 +191,10 @@ def _contenders(table: Mapping[str, object]) -> list[Contender]:
     if not isinstance(parameters, dict):
         raise InputError(f"policy {name!r}: parameters is {parameters!r}; expected a table")
     varied = [key for key, value in parameters.items() if isinstance(value, list)]
+    file, _ = file_and_class(name)
+    source = name if file is None else str(folder.resolve() / name)
     return [
-        Contender(name, choice, {key: choice[key] for key in varied})
+        Contender(source, source, choice, {key: choice[key] for key in varied})
         for choice in _choices(f"policy {name!r}", parameters)
     ]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from hetsched_core.policy.from_file import file_and_class
 from hetsched_core.sweep.file import PATHS, Contender, OptionValues, Sweep, SweepWorkload, Value
 from hetsched_core.values.text import to_text
 
@@ -35,6 +36,7 @@ class SweepRun:
                 "generated": dict(self.workload.generated),
                 "read": self._read(),
                 "policy": self.contender.policy,
+                **self._policy_file(),
                 "parameters": dict(self.contender.parameters),
                 "options": dict(self.options),
                 "seed": self.seed,
@@ -60,6 +62,11 @@ class SweepRun:
             for key, value in self.workload.options.items()
         }
 
+    def _policy_file(self) -> dict[str, Value]:
+        """Return what is in the file that the policy comes from; {} if it is a registered one."""
+        file, cls = file_and_class(self.contender.source)
+        return {} if file is None else {"file": digest(file), "class": cls or ""}
+
     def generate_arguments(self) -> list[str]:
         """Return the arguments of `hetsched workload generate`; [] if there are files."""
         if not self.workload.generated:
@@ -72,7 +79,7 @@ class SweepRun:
         policy = self.contender.policy
         return [
             *logs,
-            f"--policy={policy}",
+            f"--policy={self.contender.source}",
             *(f"--set={policy}.{k}={to_text(v)}" for k, v in self.contender.parameters.items()),
             *_arguments({**self.options, **self.workload.options, "seed": self.seed}),
             f"--json={self.result}",

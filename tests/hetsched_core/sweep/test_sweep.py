@@ -13,6 +13,7 @@ from hetsched_core.cli import main
 from hetsched_core.report.estimates import estimate
 from hetsched_core.report.result import read_result
 from hetsched_core.store.parquet import read_columns
+from hetsched_core.sweep.runs import digest
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
 from tests.hetsched_core.worlds import cluster_of
 
@@ -34,6 +35,7 @@ name = "fifo"
 name = "las"
 {more}
 """
+MINE = (Path(__file__).parents[3] / "docs/policies/example_policy.py").read_text()
 CLUSTER = format_cluster(ClusterFile(cluster_of(a=("a100", 8), v=("v100", 8))))
 
 
@@ -107,6 +109,51 @@ def test_runs_that_fail_are_told_and_the_others_kept(
     )
     assert read_columns(tmp_path / "out/results.parquet")["policy"] == ["fifo", "las"]
     assert "<strong>1 are missing</strong>" in (tmp_path / "out/sweep.html").read_text()
+
+
+def test_a_policy_by_its_file_is_run_anew_when_the_file_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(MINE)
+    more = '[[policies]]\nname = "mine.py:WidestFirst"\nparameters = { most = [1, 9] }\n'
+    words = sweep(tmp_path, seeds=1, more=more)
+    assert main(words) == 0
+    first = results(tmp_path)
+    labels = read_columns(tmp_path / "out/results.parquet")["label"]
+    assert labels == ["fifo", "las", "widest-first most=1", "widest-first most=9"]
+    mine.write_text(MINE + "\n")
+    digest.cache_clear()
+    capsys.readouterr()
+    assert main([*words, "--dry-run"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [f"--policy={mine}:WidestFirst" in line for line in printed] == [True, True]
+    assert main(words) == 0
+    assert len(results(tmp_path)) == len(first) + 2
+    assert {file: results(tmp_path)[file] for file in first} == first
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "says"),
+    [
+        (None, "mine.py:WidestFirst", "there is no file"),
+        (MINE, "mine.py:Other", "unknown class of"),
+        (
+            MINE.replace('"widest-first"', '"las"'),
+            "mine.py:WidestFirst",
+            "policy 'las' is there twice",
+        ),
+    ],
+)
+def test_a_file_that_has_no_policy_of_a_name_of_its_own_is_refused(
+    tmp_path: Path, written: str | None, asked: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if written is not None:
+        (tmp_path / "mine.py").write_text(written)
+    words = sweep(tmp_path, seeds=1, more=f'[[policies]]\nname = "{asked}"\n')
+    assert main(words) == 1
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_dry_run_prints_commands_and_runs_none(
