@@ -33,11 +33,12 @@ from hetsched_core.report.rows import (
     account_name,
     close_rows,
     rows,
+    time_bars,
     width_rows,
 )
 from hetsched_core.report.svg import POLICY_COLOURS
 from hetsched_core.report.templates import PageFigure, drawn, environment
-from hetsched_core.report.units import SPACE, change, duration, durations, exact
+from hetsched_core.report.units import LOGGED, SPACE, change, duration, durations, exact
 from hetsched_core.report.verdict import verdict
 from hetsched_core.types import Knowledge
 from hetsched_core.values.settings import settings_declared
@@ -156,7 +157,13 @@ def _page(report: Report) -> dict[str, object]:
         "confidence": f"{100 * CONFIDENCE:.0f}{SPACE}%",
         "unmoved": _unmoved(result, [row.key for row in compared]),
         "rows": compared,
-        "findings": (*verdict(result), *findings(result.by_seed, histories, known)),
+        "verdict": verdict(result),
+        "bars": time_bars(result.by_seed, result.logged),
+        "glosses": {
+            LOGGED: "what the site did with the same jobs",
+            **{name: info.summary for name, info in report.policies.items()},
+        },
+        "findings": findings(result.by_seed, histories, known),
         "against_log": (
             against_log(result.closeness, logged, histories[0].cluster.gpus) if logged else ()
         ),

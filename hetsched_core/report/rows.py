@@ -14,6 +14,7 @@ from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
     ABSENT,
     GPU_HOUR,
+    LOGGED,
     NUMBER,
     PERCENT,
     SPACE,
@@ -78,6 +79,47 @@ def rows(
         logged: the measures of what the site's own scheduler did, where a log tells.
     """
     return tuple(_rows(seeds, logged))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBar:
+    """How long completed jobs take on average under one policy, or took in the log.
+
+    `waits`, `runs` and `takes` are in one unit for all policies; `wait_share` and `run_share` are
+    lengths of a bar, as shares of the longest.
+    """
+
+    name: str
+    waits: str
+    runs: str
+    takes: str
+    wait_share: float
+    run_share: float
+
+
+def time_bars(
+    seeds: Sequence[Mapping[str, Measures]], logged: LoggedMeasures | None = None
+) -> tuple[TimeBar, ...]:
+    """Return the mean completion times, split into waiting and running, the log's first.
+
+    Policies under which no job completes have none. Means are over the seeds.
+    """
+    columns: dict[str, list[Measures | LoggedMeasures]] = (
+        {} if logged is None else {LOGGED: [logged]}
+    )
+    columns |= {policy: [measures[policy] for measures in seeds] for policy in seeds[0]}
+    means = {
+        name: (estimate([m.avg_wait_s for m in column]), estimate([m.avg_jct_s for m in column]))
+        for name, column in columns.items()
+    }
+    known = {name: (w.mean, t.mean) for name, (w, t) in means.items() if w and t and t.mean}
+    longest_s = max((takes_s for _, takes_s in known.values()), default=0.0)
+    parts = [(wait_s, max(0.0, takes_s - wait_s), takes_s) for wait_s, takes_s in known.values()]
+    texts = iter(durations(*(part for three in parts for part in three)))
+    return tuple(
+        TimeBar(name, next(texts), next(texts), next(texts), wait_s / longest_s, run_s / longest_s)
+        for name, (wait_s, run_s, _) in zip(known, parts, strict=True)
+    )
 
 
 def _rows(seeds: Sequence[Mapping[str, Measures]], logged: LoggedMeasures | None) -> Iterator[Row]:

@@ -12,6 +12,7 @@ class Page(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.tables: list[list[list[str]]] = []
+        self.classes: list[str] = []
         self.values: dict[str, list[float]] = {}
         self.text = ""
         self._open: list[str] = []
@@ -27,6 +28,7 @@ class Page(HTMLParser):
             self._open.append(tag)
         if tag == "table":
             self.tables.append([])
+            self.classes.append(given.get("class", ""))
         if tag == "tr":
             self.tables[-1].append([])
             self._row = given.get("id", "")
@@ -47,6 +49,10 @@ class Page(HTMLParser):
         self.text += data
         if {"td", "th"} & set(self._open):
             self.tables[-1][-1][-1] += data
+
+    def rows(self, name: str) -> dict[str, list[str]]:
+        """The rows of the first table of a class, by their first cell."""
+        return {row[0]: row for row in self.tables[self.classes.index(name)]}
 
     def ids(self) -> list[str]:
         return [given["id"] for _, given in self.elements if "id" in given]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.measures.metrics import Measures, measure
-from hetsched_core.report.rows import Row, rows
+from hetsched_core.report.rows import Row, rows, time_bars
 from tests.hetsched_core.report.runs import SPEEDS, usual_log
 
 
@@ -86,3 +86,21 @@ def test_what_was_not_measured_is_a_dash(fifo: Measures, las: Measures) -> None:
     first, second = row(found, "avg_jct_s").cells
     assert (first.value, first.text) == (None, "–")
     assert (second.change, second.best) == ("", False)
+
+
+def test_completion_times_are_split_into_waiting_and_running(fifo: Measures) -> None:
+    one = replace(fifo, avg_jct_s=7200.0, avg_wait_s=1800.0)
+    other = replace(fifo, avg_jct_s=3600.0, avg_wait_s=0.0)
+    none = replace(fifo, avg_jct_s=None, avg_wait_s=None)
+    longer, shorter = time_bars([{"fifo": one, "las": other, "hops": none}])
+    assert (longer.name, longer.waits, longer.runs, longer.takes) == (
+        "fifo",
+        "0.50\N{NO-BREAK SPACE}h",
+        "1.50\N{NO-BREAK SPACE}h",
+        "2.00\N{NO-BREAK SPACE}h",
+    )
+    assert (longer.wait_share, longer.run_share) == (0.25, 0.75)
+    assert (shorter.name, shorter.wait_share, shorter.run_share) == ("las", 0.0, 0.5)
+    # Means over the seeds.
+    (mean,) = time_bars([{"fifo": one}, {"fifo": other}])
+    assert (mean.takes, mean.wait_share) == ("90.0\N{NO-BREAK SPACE}min", 900 / 5400)
