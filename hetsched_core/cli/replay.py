@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from hetsched_core.cli.inputs import FILE, LOG, read_options, site_option, text_
 from hetsched_core.cli.options import COSTS, Seconds, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
-    from hetsched_core.policy import Policy
+    from hetsched_core.policy import Policy, PolicyInfo
     from hetsched_core.replay.replay import Outcomes, PolicyReplay
     from hetsched_core.report.result import Result
     from hetsched_core.simulate import SimulationSettings
@@ -261,9 +261,10 @@ def replay(
         for name in [n for n in policies if n not in outcomes.measures | outcomes.left_out]:
             outcomes.leave_out(name, "the replay was interrupted")
     done = outcomes.done
+    infos = {name: policy.info for name, policy in done.items()}
     if done:
         result = outcomes.result(loaded, logs, chosen)
-        _tell_result(result, tell_accounts)
+        _tell_result(result, infos, tell_accounts)
     _warn_of_never(never)
     for job, asks in never.items():
         reject(f"job {job}: can never run here: {asks}")
@@ -272,7 +273,6 @@ def replay(
     if done and report_folder is not None:
         from hetsched_core.report.history import LoggedHistory
 
-        infos = {name: policy.info for name, policy in done.items()}
         drawn = [histories[name] for name in done]
         logged_history = LoggedHistory.of(loaded.workload.submissions)
         write_report(result, infos, drawn, logged_history, report_folder)
@@ -451,7 +451,7 @@ def _rejects_into(path: Path | None) -> Iterator[Callable[[str], None]]:
                 file.writelines(f"{reject}\n" for reject in found)
 
 
-def _tell_result(result: Result, accounts: bool) -> None:
+def _tell_result(result: Result, infos: Mapping[str, PolicyInfo], accounts: bool) -> None:
     """Print the comparison: in colour on a terminal, else as plain text.
 
     Accounts are in it where they were given unlike shares, or where they are asked for.
@@ -465,7 +465,7 @@ def _tell_result(result: Result, accounts: bool) -> None:
     if result.closeness:
         click.echo()
         show(closeness_table(result.closeness), Console())
-    if sentences := verdict(result):
+    if sentences := verdict(result, infos):
         click.echo()
     for sentence in sentences:
         click.echo(f"verdict: {sentence}")

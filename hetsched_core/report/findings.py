@@ -159,10 +159,10 @@ def _against(seeds: Seeds, first: str, policy: str) -> str:
         round(float(np.mean([seed[each].restarts for seed in seeds]))) for each in (policy, first)
     )
     if here > there:
-        mean = " on average" if len(seeds) > 1 else ""
+        mean = " (mean over the seeds)" if len(seeds) > 1 else ""
         text += (
-            f" Running jobs are stopped {here:,} times{mean}, to go on elsewhere or later: they "
-            "have to save their state."
+            f" Running jobs are stopped {here:,} times in all{mean}, to go on elsewhere or later: "
+            "they have to save their state."
         )
     if by is not None and by.in_doubt:
         text += " The difference is within what the seeds alone make: take it for none."
@@ -202,9 +202,9 @@ def cautions(
         assumptions: what was assumed to get from the input to the jobs.
     """
     texts = (
+        _drawn(first, len(seeds)),
         _few(first),
         *_running(assumptions),
-        _drawn(first, len(seeds)),
         _INFERRED if settings.get("cluster", "") is None else "",
         _BLIND if settings.get("placement_blind") else "",
         *_ALWAYS,

@@ -39,8 +39,7 @@ from hetsched_core.report.rows import (
 from hetsched_core.report.svg import POLICY_COLOURS
 from hetsched_core.report.templates import PageFigure, drawn, environment
 from hetsched_core.report.units import LOGGED, SPACE, change, duration, durations, exact
-from hetsched_core.report.verdict import verdict
-from hetsched_core.types import Knowledge
+from hetsched_core.report.verdict import seldom_known, verdict
 from hetsched_core.values.settings import settings_declared
 
 
@@ -157,7 +156,7 @@ def _page(report: Report) -> dict[str, object]:
         "confidence": f"{100 * CONFIDENCE:.0f}{SPACE}%",
         "unmoved": _unmoved(result, [row.key for row in compared]),
         "rows": compared,
-        "verdict": verdict(result),
+        "verdict": verdict(result, report.policies),
         "bars": time_bars(result.by_seed, result.logged),
         "glosses": {
             LOGGED: "what the site did with the same jobs",
@@ -217,18 +216,12 @@ def _period(history: History, clock: ReportClock) -> str:
     return f"from {clock.date(begin_s)} to {clock.date(end_s)} ({clock.zone})"
 
 
-_SELDOM_KNOWN = {
-    Knowledge.TOTAL_SAMPLES: "how much work each job is",
-    Knowledge.FUTURE_ARRIVALS: "which jobs are still to come",
-}
-
-
 def _policy(name: str, info: PolicyInfo, parameters: Mapping[str, object]) -> _Policy:
     return _Policy(
         name,
         info.summary,
         info.paper,
-        " and ".join(words for known, words in _SELDOM_KNOWN.items() if known in info.knows),
+        seldom_known(info),
         tuple((key, str(value)) for key, value in parameters.items()),
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.report.estimates import estimate, relative_change
 from hetsched_core.report.result import SITE_POLICY, Result
-from hetsched_core.report.units import durations
+from hetsched_core.report.units import durations, exact
+from hetsched_core.types import Knowledge
 
 _QUIET = 0.02
 """Where fewer jobs than this share wait, there is little that a policy could do."""
@@ -25,6 +28,8 @@ _NOTHING = 0.01
 _NEARER = 0.05
 """By how much a rank correlation is greater that is worth a word."""
 
+_WAIT_LONG = "The jobs that wait long in the replay under {}"
+
 _SHORTER = 0.1
 """By how much run times may differ from the logged ones."""
 
@@ -37,13 +42,31 @@ class Trust(StrEnum):
     NO = "cannot be trusted"
 
 
-def verdict(result: Result) -> tuple[str, ...]:
-    """Return in sentences whether to believe the comparison, and then what it says."""
-    told = list(_best(result))
+_SELDOM_KNOWN = {
+    Knowledge.TOTAL_SAMPLES: "how much work each job is",
+    Knowledge.FUTURE_ARRIVALS: "which jobs are still to come",
+}
+
+
+def seldom_known(info: PolicyInfo) -> str:
+    """Return what a policy is told that a real scheduler seldom knows; "" for nothing."""
+    return " and ".join(words for known, words in _SELDOM_KNOWN.items() if known in info.knows)
+
+
+def verdict(result: Result, infos: Mapping[str, PolicyInfo]) -> tuple[str, ...]:
+    """Return in sentences whether to believe the comparison, and then what it says.
+
+    The first is of the seed of the settings alone, the second of the means over all seeds.
+
+    Args:
+        result: what was measured.
+        infos: what each policy says of itself, by its name in the result.
+    """
+    told = list(_best(result, infos))
     found = trust(result)
     if found is not None:
         level, reasons = found
-        told.insert(0, " ".join((f"For a comparison this log {level}.", *reasons)))
+        told.insert(0, " ".join((f"This log {level} for a comparison.", *reasons)))
     return tuple(told)
 
 
@@ -77,7 +100,7 @@ def _wrong(close: Closeness, name: str) -> Iterator[str]:
     if _times(close) > _FACTOR:
         yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _RANK:
-        yield f"Other jobs wait under {name} than in the log."
+        yield f"{_WAIT_LONG.format(name)} are not those that waited long in the log."
 
 
 def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str) -> Iterator[str]:
@@ -85,13 +108,13 @@ def _doubts(close: Closeness, logged: LoggedMeasures, here: Measures, name: str)
         yield _waits(close, name)
     if (close.wait_rank_correlation or 0.0) < _GOOD_RANK:
         yield (
-            f"In part other jobs wait under {name} than in the log (rank correlation "
-            f"{close.wait_rank_correlation or 0.0:.2f})."
+            f"{_WAIT_LONG.format(name)} are only in part those that waited long in the log (rank "
+            f"correlation of the waits {close.wait_rank_correlation or 0.0:.2f})."
         )
     there_s, here_s = _run_s(logged), _run_s(here)
     if there_s is not None and here_s is not None and abs(here_s / there_s - 1.0) > _SHORTER:
         ran, runs = durations(there_s, here_s)
-        yield f"Its jobs ran {ran} on average, and run {runs} under {name}."
+        yield f"Its jobs ran for {ran} on average; in the replay under {name} it is {runs}."
 
 
 def _nearer(result: Result) -> Iterator[str]:
@@ -103,14 +126,14 @@ def _nearer(result: Result) -> Iterator[str]:
     nearest = max(ranks, key=ranks.__getitem__)
     if ranks[nearest] > ranks[name] + _NEARER:
         yield (
-            f"Jobs waited in an order nearer to that under {nearest} ({ranks[nearest]:.2f}): the "
-            f"site's queue was in another order than that of {name} here."
+            f"Under {nearest} the waits are nearer to the log's (rank correlation "
+            f"{ranks[nearest]:.2f}): the site may not schedule as {name} does here."
         )
 
 
 def _waits(close: Closeness, name: str) -> str:
     there, here = durations(close.avg_logged_wait_s, close.avg_wait_s)
-    return f"Its jobs waited {there} on average, and wait {here} under {name}."
+    return f"Its jobs waited for {there} on average; in the replay under {name} it is {here}."
 
 
 def _times(close: Closeness) -> float:
@@ -136,8 +159,8 @@ def _moved_by_order(result: Result) -> Iterator[str]:
         return
     one, another = durations(*sorted((here, other.avg_jct_s)))
     yield (
-        f"Under {name} a job takes {one} or {another} on average, depending on the order in which "
-        "the cluster names its nodes: a job that asks for no GPU type gets the first that is free."
+        f"Under {name} a job takes {one} or {another} on average, depending on which nodes the "
+        "cluster names first: a job that asks for no GPU type gets the first that is free."
     )
     flips = any(
         (_below(result, policy, here) > _NOTHING)
@@ -158,24 +181,23 @@ def _below(result: Result, policy: str, baseline_s: float) -> float:
     return 0.0 if jct_s is None else 1.0 - jct_s / baseline_s
 
 
-def _best(result: Result) -> Iterator[str]:
-    """Say which policy has the shortest completion times, by how much, and by what."""
+def _best(result: Result, infos: Mapping[str, PolicyInfo]) -> Iterator[str]:
+    """Say which policy has the shortest completion times, by how much, by what, and how."""
     name = _site_policy(result)
-    first = result.policies.get(name)
-    if first is None or not first.avg_jct_s or not _others(result):
+    means = {policy: _means(result, policy) for policy in result.policies}
+    first = means.get(name)
+    others = {policy: mean for policy, mean in means.items() if mean and policy != name}
+    if not first or not others:
         return
-    best = max(_others(result), key=lambda policy: _below(result, policy, 1.0))
-    mean = result.policies[best]
-    orders = [first.avg_jct_s]
-    if result.reordered is not None and result.reordered.avg_jct_s:
-        orders.append(result.reordered.avg_jct_s)
-    orders.sort()
-    shares = [_below(result, best, jct_s) for jct_s in orders]
-    if shares[-1] < _NOTHING or mean.avg_jct_s is None:
+    best = min(others, key=lambda policy: others[policy][0])
+    took_s, waits_s = others[best]
+    orders = sorted({first[0], first[0] * _other_order(result)})
+    shares = [1.0 - took_s / jct_s for jct_s in orders]
+    if shares[-1] < _NOTHING:
         yield f"No policy has shorter completion times than {name} here, on average."
         return
     least, *rest = sorted({round(100 * share) for share in shares})
-    took, *before = durations(mean.avg_jct_s, *orders)
+    took, *before = durations(took_s, *orders)
     if shares[0] < _NOTHING:
         yield (
             "Which policy has the shortest completion times depends on the order of the cluster's "
@@ -183,14 +205,52 @@ def _best(result: Result) -> Iterator[str]:
         )
         return
     below = f"{least} to {rest[-1]} %" if rest else f"{least} %"
-    text = f"{best} has the shortest completion times: {took} on average, {below} below "
-    text += f"{' or '.join(before if rest else before[:1])} under {name}"
-    runs_s, ran_s = _run_s(mean), _run_s(first)
-    if rest or runs_s is None or ran_s is None:
-        yield f"{text}."
-        return
-    assert mean.avg_wait_s is not None
-    assert first.avg_wait_s is not None
-    waits, waited = durations(mean.avg_wait_s, first.avg_wait_s)
-    runs, ran = durations(runs_s, ran_s)
-    yield f"{text}. Of that jobs wait {waits} instead of {waited}, and run {runs} instead of {ran}."
+    against = " or ".join(before if rest else before[:1])
+    text = (
+        f"{best} has the shortest completion times: {took} on average, {below} below {against} "
+        f"under {name}."
+    )
+    if not rest:
+        waits, waited, runs, ran = durations(
+            waits_s, first[1], max(1.0, took_s - waits_s), max(1.0, first[0] - first[1])
+        )
+        text += f" Of that jobs wait {waits} instead of {waited}, and run {runs} instead of {ran}."
+    yield " ".join((text, *_at_what_cost(result, best, infos), *_as_good(result, best, others)))
+
+
+def _at_what_cost(result: Result, best: str, infos: Mapping[str, PolicyInfo]) -> Iterator[str]:
+    """Say what the best policy needs that a site may not have: sizes, and jobs that restart."""
+    if best in infos and (words := seldom_known(infos[best])):
+        yield f"It was told {words}, which a real scheduler seldom knows."
+    restarts = estimate([seed[best].restarts for seed in result.by_seed])
+    if restarts is not None and restarts.mean >= 1.0:
+        cost_s = result.input.settings.get("restart_cost_s")
+        each = "" if cost_s is None else f", and each restart takes {exact(float(str(cost_s)))}"
+        yield f"It stops running jobs {restarts.mean:,.0f} times in all{each}."
+
+
+def _as_good(result: Result, best: str, others: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Name the policies that may be as good, for all that several seeds tell."""
+    those = [policy for policy in others if policy != best and _in_doubt(result, best, policy)]
+    if those:
+        yield f"Within what the seeds alone make, {' and '.join(those)} may be as good."
+
+
+def _in_doubt(result: Result, one: str, other: str) -> bool:
+    columns = ([seed[policy].avg_jct_s for seed in result.by_seed] for policy in (one, other))
+    by = relative_change(*columns)
+    return by is not None and by.in_doubt
+
+
+def _means(result: Result, policy: str) -> tuple[float, float] | None:
+    """Return the mean completion time and the mean wait, over all seeds; None where none ended."""
+    measured: Sequence[Measures] = [seed[policy] for seed in result.by_seed]
+    takes = estimate([each.avg_jct_s for each in measured])
+    waits = estimate([each.avg_wait_s for each in measured])
+    return (takes.mean, waits.mean) if takes and waits and takes.mean else None
+
+
+def _other_order(result: Result) -> float:
+    """Return how many times as long jobs take where the cluster names its nodes the other way."""
+    here, other = result.policies[_site_policy(result)].avg_jct_s, result.reordered
+    return other.avg_jct_s / here if here and other and other.avg_jct_s else 1.0

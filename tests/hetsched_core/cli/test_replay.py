@@ -90,7 +90,7 @@ def test_accounts_with_shares_of_the_site_are_printed_unasked(
     result = read_result(Path("result.json"))
     rows = tuple(replace(one, shares=3) for one in result.accounts["fifo"])
     for accounts, printed in ((result.accounts, False), ({"fifo": rows}, True)):
-        _tell_result(replace(result, accounts=accounts), accounts=False)
+        _tell_result(replace(result, accounts=accounts), {}, accounts=False)
         assert ("account  shares  jobs" in capfd.readouterr().out) is printed
 
 

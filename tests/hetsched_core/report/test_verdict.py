@@ -9,6 +9,7 @@ import pytest
 
 from hetsched_core.measures.logged import Closeness, LoggedMeasures
 from hetsched_core.measures.metrics import Measures
+from hetsched_core.policy import PolicyInfo, policy_type
 from hetsched_core.report.result import Result, ResultInput
 from hetsched_core.report.units import SPACE
 from hetsched_core.report.verdict import Trust, trust, verdict
@@ -44,8 +45,8 @@ def result(
     return Result(INPUT, measures, {}, None if close is None else LOGGED, closeness, {}, reordered)
 
 
-def said(found: Result) -> list[str]:
-    return [sentence.replace(SPACE, " ") for sentence in verdict(found)]
+def said(found: Result, infos: Mapping[str, PolicyInfo] | None = None) -> list[str]:
+    return [sentence.replace(SPACE, " ") for sentence in verdict(found, infos or {})]
 
 
 def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it_is_better_in() -> (
@@ -53,7 +54,7 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
 ):
     assert said(result(las=of(4, 1.5), steady=of(2.5, 0.5))) == [
         (
-            "For a comparison this log can be trusted. Jobs wait 2.00 h under slurm and 2.00 h in "
+            "This log can be trusted for a comparison. Jobs wait 2.00 h under slurm and 2.00 h in "
             "the log, in a like order."
         ),
         (
@@ -71,20 +72,24 @@ def test_it_says_first_whether_to_trust_the_log_then_the_best_policy_and_what_it
         (
             replace(CLOSE, avg_wait_s=0.9 * HOUR),
             Trust.NO,
-            "waited 2.00 h on average, and wait 0.90",
+            "waited for 2.00 h on average; in the replay under slurm it is 0.90",
         ),
         (
             replace(CLOSE, wait_rank_correlation=0.2),
             Trust.NO,
-            "Other jobs wait under slurm than",
+            "under slurm are not those that waited long",
         ),
         (
             replace(CLOSE, wait_rank_correlation=None),
             Trust.NO,
-            "Other jobs wait under slurm than",
+            "under slurm are not those that waited long",
         ),
-        (replace(CLOSE, avg_wait_s=3 * HOUR), Trust.PARTLY, "waited 2.00 h on average, and wait 3"),
-        (replace(CLOSE, wait_rank_correlation=0.6), Trust.PARTLY, "(rank correlation 0.60)"),
+        (replace(CLOSE, avg_wait_s=3 * HOUR), Trust.PARTLY, "under slurm it is 3.00 h"),
+        (
+            replace(CLOSE, wait_rank_correlation=0.6),
+            Trust.PARTLY,
+            "correlation of the waits 0.60)",
+        ),
     ],
 )
 def test_a_log_is_trusted_as_far_as_the_same_jobs_wait_as_long(
@@ -100,7 +105,9 @@ def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
     found = trust(replace(result(), policies={"slurm": of(4.5, 2)}))
     assert found is not None
     assert found[0] is Trust.PARTLY
-    assert "ran 3.00 h on average, and run 2.50 h under slurm" in found[1][0].replace(SPACE, " ")
+    assert "ran for 3.00 h on average; in the replay under slurm it is 2.50 h" in found[1][
+        0
+    ].replace(SPACE, " ")
     assert len(found[1]) == 1
     # What would take that out is named where it was not done, and would change something.
     for gpus, types, named in (
@@ -117,8 +124,8 @@ def test_where_jobs_run_on_other_types_than_in_the_log_that_is_told() -> None:
 def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
     trusted, best = said(result(reordered=of(3.5, 1), las=of(4, 1.5), steady=of(2.5, 0.5)))
     assert (
-        "a job takes 3.50 h or 5.00 h on average, depending on the order in which the cluster "
-        "names its nodes" in trusted
+        "a job takes 3.50 h or 5.00 h on average, depending on which nodes the cluster names first"
+        in trusted
     )
     # Of one of them it depends on the order whether it is better.
     assert "Which policies are better depends on that." in trusted
@@ -134,10 +141,10 @@ def test_the_order_of_gpu_types_bounds_what_is_said() -> None:
         "nodes: las has 2.50 h on average, slurm 2.50 h or 5.00 h."
     )
     trusted, _ = said(result(reordered=of(4.9, 2), steady=of(2.5, 0.5)))
-    assert trusted.startswith("For a comparison this log can be trusted in part. Under slurm")
+    assert trusted.startswith("This log can be trusted in part for a comparison. Under slurm")
     assert "depends on that" not in trusted
     trusted, _ = said(result(reordered=of(5.01, 2), steady=of(2.5, 0.5)))
-    assert trusted.startswith("For a comparison this log can be trusted. ")
+    assert trusted.startswith("This log can be trusted for a comparison. ")
 
 
 def test_a_policy_whose_queue_is_nearer_to_the_log_s_is_named() -> None:
@@ -145,8 +152,9 @@ def test_a_policy_whose_queue_is_nearer_to_the_log_s_is_named() -> None:
     ranks = {"slurm": 0.69, "las": 0.74, "fifo": 0.82}
     near = {name: replace(CLOSE, wait_rank_correlation=rank) for name, rank in ranks.items()}
     trusted, _ = said(replace(found, closeness=near))
-    assert "(rank correlation 0.69). Jobs waited in an order nearer to that under fifo (0.82)" in (
-        trusted
+    assert (
+        "(rank correlation of the waits 0.69). Under fifo the waits are nearer to the log's (rank "
+        "correlation 0.82)" in trusted
     )
     ranks_alike = near | {"fifo": near["las"]}
     assert "nearer" not in said(replace(found, closeness=ranks_alike))[0]
@@ -158,3 +166,27 @@ def test_without_a_log_or_a_better_policy_no_more_is_said_than_holds() -> None:
     ]
     assert said(result(None)) == []
     assert trust(result(None)) is None
+
+
+def test_what_the_best_policy_needs_is_said_with_it() -> None:
+    infos = {name: policy_type(name).info for name in ("slurm", "las", "steady")}
+    told = "It was told how much work each job is, which a real scheduler seldom knows."
+    best = replace(of(2.5, 0.5), restarts=1234)
+    found = replace(
+        result(las=of(4, 1.5), steady=best), input=replace(INPUT, settings={"restart_cost_s": 30})
+    )
+    assert said(found, infos)[1].endswith(
+        f"{told} It stops running jobs 1,234 times in all, and each restart takes 30 s."
+    )
+    assert told not in said(result(las=of(2, 1.5), steady=of(4, 0.5)), infos)[1]
+
+
+def test_several_seeds_give_means_and_say_which_policies_may_be_as_good() -> None:
+    seeds = {
+        seed: {"slurm": of(6, 2), "las": of(las, 1), "sjf": of(4, 1), "steady": of(3, 1)}
+        for seed, las in ((1, 2.8), (2, 3.2))
+    }
+    first = result(las=of(3.3, 1), sjf=of(4, 1), steady=of(3, 1), slurm=of(6, 2))
+    (best,) = said(replace(first, other_seeds=seeds, logged=None))
+    assert best.startswith("steady has the shortest completion times: 3.00 h on average, 50 % ")
+    assert best.endswith("Within what the seeds alone make, las may be as good.")
