@@ -91,7 +91,7 @@ class Steady:
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
         name="steady",
-        summary="what is left and what was waited as one weight, by an integer programme",
+        summary="least left and longest waited first, preemptive, by an integer programme",
         paper="this project (docs/policies/steady.md)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
     )
