@@ -66,9 +66,12 @@ def compile_kernels(policy: str) -> None:
 
 
 def drive(
-    daemon: Daemon, until: Callable[[], bool], timeout_s: float, every_s: float = 0.2
+    daemon: Daemon, until: Callable[[], bool], timeout_s: float = 120.0, every_s: float = 0.2
 ) -> list[CycleReport]:
-    """Run cycles until something holds; no cycle may find anything wrong."""
+    """Run cycles until something holds; no cycle may find anything wrong.
+
+    `timeout_s` is given where it is a promise; else it only ends a test that fails.
+    """
     reports = []
     latest = deadline(timeout_s)
     while not until():

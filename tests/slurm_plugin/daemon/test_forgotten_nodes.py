@@ -45,13 +45,13 @@ def test_a_job_for_one_node_is_placed_on_no_more_once_slurm_was_reconfigured(
         submitter.submit("", "-N1", "-c4", f"--gpus{how}=a100:4", seconds=600)
         for how in ("", "-per-node")
     ]
-    drive(daemon, lambda: all(job in daemon_reads.jobs for job in waits), 20)
+    drive(daemon, lambda: all(job in daemon_reads.jobs for job in waits))
     testbed.command("scontrol", "reconfigure")
 
     def forgotten() -> bool:
         return all(backend.read().jobs[job].resources.nodes == (1, 0) for job in waits)
 
-    drive(daemon, forgotten, 30)
+    drive(daemon, forgotten)
     for job in waits:
         assert daemon_reads.jobs[job].job.max_nodes == 1
         assert not backend.read().jobs[job].entered

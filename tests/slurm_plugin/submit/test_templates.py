@@ -69,7 +69,7 @@ def run_to_the_end(backend: SlurmBackend, daemon: Daemon, job: str) -> int:
         held.append(seen.gpus)
         return seen.state is JobState.ENDED
 
-    drive(daemon, ended, 40)
+    drive(daemon, ended)
     return held[-1]
 
 

@@ -140,7 +140,7 @@ def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforci
         job = submitter.submit("--gpu-set=2,4 --gpu-types=v100", "--gpus=4", *per_gpu)
         rigid = sbatch(testbed, "--gpus=3", "--wrap=sleep 600")
         # In the first cycle there may be too many to ask about.
-        drive(daemon, lambda: {job, rigid} <= set(daemon.world.jobs), 30)
+        drive(daemon, lambda: {job, rigid} <= set(daemon.world.jobs))
     assert backend.read().jobs[job].mark == ""
     wanted = daemon.world.jobs[job].job
     assert (set(wanted.requirements.counts), wanted.gpu_types) == ({2, 4}, frozenset({"v100"}))

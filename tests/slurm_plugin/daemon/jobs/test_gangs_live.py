@@ -103,7 +103,7 @@ def test_a_gang_outlives_the_loss_of_its_leader_and_ends_with_an_element_that_is
     await_that(lambda: failed() == [JobState.ENDED], 30, gangs.queue)
     drive(daemon, lambda: runs() == [2, 2], 60)
     gangs.cluster.command("scancel", f"{job}_1")
-    drive(daemon, lambda: not gangs.queue(), 30)
+    drive(daemon, lambda: not gangs.queue())
     assert not gangs.done(job)
 
 

@@ -83,7 +83,7 @@ def test_limit_cpus_and_memory_are_those_of_the_placement_and_its_user_s_when_th
         for limit in (("--time=40",), ())
     ]
     waits = backend.read().jobs[job]
-    drive(daemon, lambda: all(running(backend.read().jobs[each]) for each in (job, *short)), 30)
+    drive(daemon, lambda: all(running(backend.read().jobs[each]) for each in (job, *short)))
     seen = backend.read().jobs[job]
     assert (seen.gpus, seen.cpus, seen.asked.memory_mb_per_node) == (1, 2, 1000)
     assert seen.time_limit_s is not None
@@ -176,7 +176,7 @@ def test_of_how_many_nodes_a_job_needs_slurm_s_guess_is_taken_for_no_more_than_t
     }
     jobs = {sbatch(testbed, *asks, "--wrap=sleep 600"): each for asks, each in wants.items()}
     never = sbatch(testbed, "--gpus-per-node=1", "-N2", "-C[ib*1&nvme*1]", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, JobState.RUNNING, *jobs), 20)
+    drive(daemon, is_in(backend, JobState.RUNNING, *jobs))
     seen = backend.read().jobs
     assert {job: (len(seen[job].nodes), seen[job].gpus) for job in jobs} == jobs
     assert "counts nodes" in str(daemon.world.jobs[never].blocked)

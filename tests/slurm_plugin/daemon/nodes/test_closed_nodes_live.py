@@ -44,21 +44,21 @@ def test_a_node_that_does_not_answer_and_then_is_down_keeps_no_job_from_other_no
 ) -> None:
     daemon = daemon_of(backend, "steady")
     stays = submitter.submit("--gpu-set=4 --no-move", "--gpus=4", seconds=600)
-    drive(daemon, started(submitter, [stays]), 20)
+    drive(daemon, started(submitter, [stays]))
     (node,) = backend.read().jobs[stays].nodes
     testbed.freeze_node(node)
     try:
         # Slurm finds out by itself within half a minute.
         testbed.command("scontrol", "update", f"node={node}", "state=noresp")
-        drive(daemon, is_condition(backend, node, NodeCondition.DOWN), 20)
+        drive(daemon, is_condition(backend, node, NodeCondition.DOWN))
         waiting = [submitter.submit("--gpu-set=4", "--gpus=4", seconds=600) for _ in range(2)]
-        drive(daemon, started(submitter, waiting), 20)
+        drive(daemon, started(submitter, waiting))
         # What runs there is a fact until Slurm says otherwise.
         assert backend.read().jobs[stays].state is JobState.RUNNING
         testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
         await_job(backend, stays, pending)
         later = submitter.submit("--gpu-set=4", "--gpus=4", seconds=600)
-        drive(daemon, started(submitter, [later]), 20)
+        drive(daemon, started(submitter, [later]))
         for job in (*waiting, later):
             assert node not in submitter.told(job)[0].nodes.split(",")
     finally:
@@ -78,7 +78,7 @@ def test_before_maintenance_jobs_that_may_be_moved_start_where_slurm_starts_them
         words = ("--gpu-set=4 --can-checkpoint", "--gpus=4")
         long = [submitter.submit(*words, "--time=30", seconds=600) for _ in others]
         short = submitter.submit(*words, "--time=5", seconds=600)
-        drive(daemon, started(submitter, [*long, short]), 20)
+        drive(daemon, started(submitter, [*long, short]))
         assert submitter.told(short)[0].nodes == first
     finally:
         testbed.command("scontrol", "delete", "reservation=works")
@@ -89,21 +89,21 @@ def test_a_job_without_gpus_that_shares_no_node_waits_for_an_empty_one_and_keeps
 ) -> None:
     daemon = daemon_of(backend, "steady")
     runs = submitter.submit("--gpu-set=1 --no-move", "--gpus=1", seconds=600)
-    drive(daemon, started(submitter, [runs]), 20)
+    drive(daemon, started(submitter, [runs]))
     (node,) = backend.read().jobs[runs].nodes
     script = ("--output=/dev/null", "--wrap=sleep 600")
     alone = testbed.command("sbatch", "--parsable", "--exclusive", f"-w{node}", *script).strip()
     gpus = sum(count for each in backend.read().nodes for _, count in each.gpus)
     later = [submitter.submit("--gpu-set=1", "--gpus=1", seconds=600) for _ in range(gpus - 4)]
-    drive(daemon, started(submitter, later), 20)
+    drive(daemon, started(submitter, later))
     for job in (runs, *later):
         seen = backend.read().jobs[job]
         if seen.nodes == (node,):
             testbed.command("scancel", job)
-    drive(daemon, lambda: backend.read().jobs[alone].state is JobState.RUNNING, 20)
+    drive(daemon, lambda: backend.read().jobs[alone].state is JobState.RUNNING)
     assert backend.read().jobs[alone].nodes == (node,)
     last = submitter.submit("--gpu-set=1", "--gpus=1", seconds=600)
-    drive(daemon, started(submitter, [last]), 20)
+    drive(daemon, started(submitter, [last]))
     assert submitter.told(last)[0].nodes != node
 
 
@@ -120,16 +120,16 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
         assert time.monotonic() < latest
         if jobs:
             testbed.command("scancel", *jobs)
-            drive(daemon, ended(backend, jobs), 20)
+            drive(daemon, ended(backend, jobs))
         jobs = [submitter.submit(*wide, seconds=600) for _ in backend.read().nodes]
-        drive(daemon, are_placed(backend, jobs), 20)
+        drive(daemon, are_placed(backend, jobs))
         for job in jobs:
             with contextlib.suppress(TestbedError):
                 testbed.command("scontrol", "update", f"jobid={job}", "starttime=now+1hour")
         shown = backend.read().jobs
         put_off = {job for job in jobs if pending(shown[job])}
     other = submitter.submit(*wide, seconds=600)
-    drive(daemon, started(submitter, [other]), 20)
+    drive(daemon, started(submitter, [other]))
     assert daemon.world.later.keys() == put_off
     shown = backend.read().jobs
     assert {shown[job].reservation for job in put_off} == {""}
@@ -164,7 +164,7 @@ def test_jobs_that_slurm_holds_since_their_reservation_is_gone_are_placed_anew(
     daemon = daemon_of(backend, "steady")
     jobs = [submitter.submit("--gpu-set=1", "--gpus=1", "--time=5", seconds=1) for _ in range(2)]
     jobs.append(submitter.submit("", "--ntasks=1", "--time=5", seconds=1))
-    drive(daemon, are_placed(backend, jobs), 20)
+    drive(daemon, are_placed(backend, jobs))
     # An operator has named a partition in it, which slurm.conf then has no more.
     cluster.command("scontrol", "update", "reservation=hetsched", "partition=short")
     conf = cluster.layout.slurm_conf
@@ -193,13 +193,13 @@ def test_a_job_whose_prolog_fails_drains_one_node(prolog_fails: Testbed, tmp_pat
     submitter, backend = Submitter(prolog_fails, tmp_path), open_backend("commands")
     daemon = daemon_of(backend, "steady")
     fails = submitter.submit("--gpu-set=1", "--gpus=1", "--comment=fails", seconds=1)
-    drive(daemon, lambda: backend.read().jobs[fails].held_by_slurm, 30)
+    drive(daemon, lambda: backend.read().jobs[fails].held_by_slurm)
     later = [submitter.submit("--gpu-set=1", "--gpus=1", seconds=8) for _ in range(3)]
-    drive(daemon, ended(backend, later), 40)
+    drive(daemon, ended(backend, later))
     closed = [node for node in backend.read().nodes if node.condition is not NodeCondition.UP]
     assert [node.reason for node in closed] == ["Prolog error"]
     # Its user mends it and lets it go. Slurm would begin it two minutes later.
     mended = "comment=", "starttime=now"
     prolog_fails.command("scontrol", "update", f"jobid={fails}", *mended)
     prolog_fails.command("scontrol", "release", fails)
-    drive(daemon, ended(backend, [fails]), 30)
+    drive(daemon, ended(backend, [fails]))

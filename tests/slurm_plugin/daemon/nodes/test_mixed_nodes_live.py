@@ -73,7 +73,7 @@ def test_jobs_get_the_type_that_they_ask_for_or_one_of_those_that_are_there(
     t4 = submitter.submit("", "--gpus=t4:1", "--cpus-per-gpu=2")
     slice_ = submitter.submit("", "--gres=gpu:1g.10gb:3")
     whole = submitter.submit("", "--gpus-per-node=a100:2")
-    drive(daemon, lambda: all_run(backend, t4, slice_, whole), 30)
+    drive(daemon, lambda: all_run(backend, t4, slice_, whole))
     assert parts(backend, t4, slice_, whole) == [
         {"n0-t4": 1},
         {"n1-1g.10gb": 3},
@@ -83,14 +83,14 @@ def test_jobs_get_the_type_that_they_ask_for_or_one_of_those_that_are_there(
     v100 = 3 if first == {"n0-v100": 1} else 4
     some = submitter.submit("--gpu-set=2,3 --gpu-types=v100", "--gpus=3", "--nodes=1")
     others = [submitter.submit("", f"--gpus={gpus}", "--nodes=1") for gpus in (1, 2)]
-    drive(daemon, lambda: all_run(backend, some, *others), 30)
+    drive(daemon, lambda: all_run(backend, some, *others))
     held = Counter[str]()
     for each in parts(backend, some, *others):
         assert len(each) <= 1
         held.update(each)
     for name, gpus in held.items():
         assert gpus <= {"n0-v100": v100, "n0-t4": 1, "n1-1g.10gb": 1}[name]
-    drive(daemon, iter([False, True]).__next__, 5)
+    drive(daemon, iter([False, True]).__next__)
     held = Counter({view.node.name: view.held_gpus for view in daemon.world.nodes.values()})
     assert sum(held.values()) == 1 + 1 + 3 + 2 + backend.read().jobs[some].gpus + 3
     assert not any(view.foreign_gpus for view in daemon.world.nodes.values())
@@ -107,7 +107,7 @@ def test_a_type_that_was_written_is_taken_off_again_when_a_job_leaves(
     )
     jobs = [submitter.submit("", *words) for words in ways]
     before = [{key: value for key, value in asks(cluster, job).items() if value} for job in jobs]
-    drive(daemon, lambda: all_run(backend, *jobs), 30)
+    drive(daemon, lambda: all_run(backend, *jobs))
     for job in jobs:
         if "n2" not in backend.read().jobs[job].nodes:
             assert len(asks(cluster, job)["TresPerJob"].split(":")) == 3, asks(cluster, job)
@@ -159,11 +159,11 @@ def test_a_job_that_shares_no_node_and_one_of_all_memory_have_the_host(
     daemon = daemon_of(backend)
     alone = submitter.submit("", "--exclusive", "--gpus=1", "--nodelist=n0")
     memory = submitter.submit("", "--mem=0", "--gpus=1", "--nodelist=n1")
-    drive(daemon, lambda: all_run(backend, alone, memory), 30)
+    drive(daemon, lambda: all_run(backend, alone, memory))
     assert parts(backend, alone) == [{"n0-v100": 4, "n0-t4": 2}]
     behind = [submitter.submit("", "--gpus=1", "--nodelist=n0,n1", "--nodes=1") for _ in range(2)]
     other = submitter.submit("", "--gpus=1")
-    drive(daemon, lambda: all_run(backend, other), 30)
+    drive(daemon, lambda: all_run(backend, other))
     assert backend.read().jobs[other].nodes == ("n2",)
     assert [job for job in behind if all_run(backend, job)] == []
     views = daemon.world.nodes

@@ -73,14 +73,14 @@ def test_a_job_wakes_a_node_that_is_powered_down_and_holds_it_until_it_is_up(
     daemon = daemon_of(backend, settings=replace(SETTINGS, start_timeout_s=5.0))
     cluster.command("scontrol", "update", "node=n1", "state=power_down")
     # Slurm starts nothing on a node that is on its way down.
-    drive(daemon, is_condition(backend, "n1", NodeCondition.DRAINED), 20)
-    drive(daemon, is_condition(backend, "n1", NodeCondition.UP), 20)
+    drive(daemon, is_condition(backend, "n1", NodeCondition.DRAINED))
+    drive(daemon, is_condition(backend, "n1", NodeCondition.UP))
     job = submitter.submit("--gpu-set=8", "--gpus=8", "--nodes=1")
-    drive(daemon, lambda: running(backend.read().jobs[job]), 20)
+    drive(daemon, lambda: running(backend.read().jobs[job]))
     late = time.monotonic() + 6.0
-    drive(daemon, lambda: time.monotonic() > late, 20)
+    drive(daemon, lambda: time.monotonic() > late)
     assert [run.configuration.pieces for run in daemon.world.jobs[job].runs] == [(("n1", 8),)]
     assert submitter.told(job) == []
     (folder / "boot").touch()
-    drive(daemon, started(submitter, [job]), 40)
+    drive(daemon, started(submitter, [job]))
     assert submitter.told(job)[0].restarts == 0

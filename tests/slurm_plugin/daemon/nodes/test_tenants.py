@@ -157,17 +157,17 @@ def test_slurm_starts_what_is_placed_beside_jobs_that_share_no_node_with_other_u
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
     daemon = live_daemon(backend)
-    drive(daemon, lambda: daemon.world.cluster is not None, 20)
+    drive(daemon, lambda: daemon.world.cluster is not None)
     words = ("--parsable", "--output=/dev/null", "--exclusive=user", "--gpus=1")
     job = as_user(testbed, "bin", "sbatch", *words, "--wrap=sleep 600").stdout.strip()
-    drive(daemon, lambda: backend.read().jobs[job].state is JobState.RUNNING, 20)
+    drive(daemon, lambda: backend.read().jobs[job].state is JobState.RUNNING)
     (taken,) = backend.read().jobs[job].nodes
     rest = (each for each in backend.read().nodes if each.name != taken)
     idle = sum(count for each in rest for _, count in each.gpus)
     others = [submitter.submit("--gpu-set=4", "--gpus=4", seconds=600) for _ in range(idle // 4)]
-    drive(daemon, started(submitter, others), 20)
+    drive(daemon, started(submitter, others))
     waits = submitter.submit("--gpu-set=1", "--gpus=1", seconds=600)
-    drive(daemon, lambda: waits in daemon.world.jobs, 20)
+    drive(daemon, lambda: waits in daemon.world.jobs)
     reason = daemon.world.jobs[waits].blocked
     assert not backend.read().jobs[waits].entered
     assert reason is None or reason.code is ReasonCode.CLOSED
