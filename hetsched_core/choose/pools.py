@@ -10,7 +10,7 @@ to which one of its classes is worth more, because it is there already, pins its
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose.nodes import place
 from hetsched_core.choose.offers import SWEEPS, Offers, serve
-from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses, starts_of
+from hetsched_core.choose.problem import (
+    ChooseProblem,
+    JobPieces,
+    NodeClasses,
+    OptionColumns,
+    runs_of,
+    starts_of,
+)
 from hetsched_core.kernels.prices import number_bundles
 
 Ints = NDArray[np.int64]
@@ -51,27 +58,32 @@ def merge_kinds(problem: ChooseProblem) -> MergedKinds | None:
         return None
     count = np.bincount(kind, weights=classes.count).astype(np.int64)
     label = tuple(classes.label[c] for c in first.tolist())
-    owner = np.repeat(np.arange(len(options)), np.diff(options.starts))
-    piece_kind = kind[options.piece_class]
-    order = np.lexsort((options.piece_gpus, piece_kind, owner))
-    piece_kind, gpus = piece_kind[order], options.piece_gpus[order]
+    # What each option takes, sorted: one number a piece, of its option and its slot.
     width = int(classes.capacity.max(initial=0)) + 1
+    slots = len(count) * width
+    slot = np.repeat(np.arange(len(options)) * slots, np.diff(options.starts))
+    slot += kind[options.piece_class] * width
+    slot += options.piece_gpus
+    slot.sort()
+    slot %= slots
     bundle, unused = np.empty(len(options), np.int64), np.empty(len(options), np.int64)
-    slot = piece_kind * width + gpus
-    number_bundles(options.starts, slot, len(count) * width, bundle, unused, np.empty(1, np.int64))
+    number_bundles(options.starts, slot, slots, bundle, unused, np.empty(1, np.int64))
     # Of a job's options that take the same, the one of the most value.
     best = np.lexsort((-options.value, bundle, options.job))
     same = np.append((np.diff(options.job[best]) == 0) & (np.diff(bundle[best]) == 0), False)
     new = ~np.roll(same, 1)
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
-    sorted_by_kind = replace(options, piece_class=piece_kind, piece_gpus=gpus)
+    taken = slot[runs_of(options.starts, kept)[1]]
+    columns = OptionColumns(
+        options.job[kept],
+        options.value[kept],
+        starts_of(np.diff(options.starts)[kept]),
+        taken // width,
+        taken % width,
+    )
     return MergedKinds(
-        ChooseProblem(
-            NodeClasses(classes.capacity[first], count, label),
-            sorted_by_kind.only(kept),
-            problem.jobs,
-        ),
+        ChooseProblem(NodeClasses(classes.capacity[first], count, label), columns, problem.jobs),
         kind,
         kept,
         favoured,
