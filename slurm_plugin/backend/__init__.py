@@ -22,7 +22,7 @@ from slurm_plugin.backend.change import (
     Together,
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend
-from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, SlowError
 from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
@@ -62,6 +62,7 @@ __all__ = [
     "RequeueEnded",
     "Resources",
     "Signal",
+    "SlowError",
     "SlurmBackend",
     "SlurmJob",
     "SlurmNode",

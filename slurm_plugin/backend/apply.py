@@ -19,7 +19,7 @@ from slurm_plugin.backend.change import (
     Signal,
     Together,
 )
-from slurm_plugin.backend.errors import AwayError, RefusedError
+from slurm_plugin.backend.errors import AwayError, RefusedError, SlowError
 from slurm_plugin.backend.protocol import SlurmBackend
 
 _ORDER: dict[type[Change], int] = {
@@ -124,6 +124,9 @@ def _attempt(
     for wait_s in backoff_s:
         try:
             return backend.apply(change)
+        except SlowError:
+            # All others wait meanwhile.
+            raise
         except AwayError:
             sleep(wait_s)
     return backend.apply(change)

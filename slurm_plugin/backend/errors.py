@@ -3,6 +3,7 @@
 HetschedError
 └── BackendError
     ├── AwayError     slurmctld or munge does not answer: try again later, nothing is wrong with us
+    │   └── SlowError  it has not answered for so long that it is not to be asked again at once
     └── RefusedError  Slurm has understood and said no
 """
 
@@ -17,6 +18,10 @@ class BackendError(HetschedError):
 
 class AwayError(BackendError):
     """Slurm's controller or its authentication does not answer; whether it acted is not known."""
+
+
+class SlowError(AwayError):
+    """Slurm has let us wait for its answer as long as we do."""
 
 
 class RefusedError(BackendError):

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, SlowError
 
 _AWAY = (
     "Unable to contact slurm controller",
@@ -66,7 +66,7 @@ def run_command(command: list[str], told: str = "", timeout_s: float = 60.0) -> 
             env={**os.environ, "TZ": "UTC"},
         )
     except subprocess.TimeoutExpired:
-        raise AwayError(f"{command[0]} has not answered within {timeout_s:g} s") from None
+        raise SlowError(f"{command[0]} has not answered within {timeout_s:g} s") from None
     said = " ".join(done.stderr.split())
     if any(words in said for words in _AWAY):
         raise AwayError(f"{command[0]}: {said}")

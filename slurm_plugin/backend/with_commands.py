@@ -227,7 +227,9 @@ def change_by_command(change: Change) -> None:
         case Drop(name):
             drop_by_command(name)
         case Signal(job, signal, to):
-            run_command(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
+            # Without `--ctld` scancel asks for the job's steps itself, and tries for minutes where
+            # Slurm keeps other elements of the job's array as one that waits.
+            run_command(["scancel", "--ctld", f"--signal={signal}", *_RECIPIENTS[to], job])
         case Cancel(job):
             run_command(["scancel", job])
         case Requeue(job):

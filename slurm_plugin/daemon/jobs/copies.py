@@ -113,25 +113,36 @@ def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
         elements[0],
         id=array,
         state=state,
-        over=over and state is JobState.COMPLETING,
+        over=(over or _has_come_to_its_end(elements)) and state is JobState.COMPLETING,
         copies=tuple(elements),
     )
 
 
 def _state(elements: list[SlurmJob]) -> JobState:
-    """Return where a job stands: it is over when one has ended well, or none can go on."""
+    """Return where a job stands: it is over when one has ended well, or none can go on.
+
+    Until what still runs has come to its own end, too, the job is completing.
+    """
     going_on = [each.state for each in in_turn(elements)]
-    if any(each.outcome == "COMPLETED" for each in elements):
-        return JobState.ENDED
-    return next((state for state in _STANDING if state in going_on), JobState.ENDED)
+    state = next((state for state in _STANDING if state in going_on), JobState.ENDED)
+    ends = _has_come_to_its_end(elements) and state is not JobState.ENDED
+    return JobState.COMPLETING if ends else state
+
+
+def _has_come_to_its_end(elements: Iterable[SlurmJob]) -> bool:
+    return any(each.outcome == "COMPLETED" for each in elements)
 
 
 def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
     """Return the elements that can go on, first what runs first.
 
-    Where element 0 has ended, what has run can take the job on, and what never ran cannot.
+    Where element 0 has ended, what has run can take the job on, and what never ran cannot. Where
+    one has ended well, only what still runs goes on.
     """
+    elements = tuple(elements)
     left = [each for each in elements if each.state is not JobState.ENDED]
+    if _has_come_to_its_end(elements):
+        return [each for each in left if each.state is not JobState.PENDING]
     leads = any(not each.element for each in left)
     return [each for each in left if leads or each.restarts or each.state is not JobState.PENDING]
 
@@ -139,7 +150,7 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
 def left_of(of_copies: Iterable[SlurmJob]) -> Iterator[Cancel]:
     """Yield the end of elements that wait, of jobs that are over; what runs ends by itself."""
     for job in of_copies:
-        if job.state is JobState.ENDED:
+        if job.over or job.state is JobState.ENDED:
             for each in job.copies:
                 if each.state is JobState.PENDING:
                     yield Cancel(each.id)
@@ -188,7 +199,8 @@ def aims(
 ) -> Iterator[Aim]:
     """Yield the job, or the element, that each action is about; one without any is left out.
 
-    What runs beyond what the policy may give a job is stopped, whatever is planned.
+    What runs beyond what the policy may give a job is stopped, whatever is planned. Of a job that
+    is over nothing is: it comes to its own end.
 
     Args:
         managed: all jobs.
@@ -199,7 +211,7 @@ def aims(
     taken: set[str] = set()
     for action in actions:
         known = managed.get(action.key.job)
-        if known is None:
+        if known is None or known.slurm.over:
             continue
         unit: ManagedJob | None = known
         if known.copies:
@@ -214,6 +226,8 @@ def aims(
             taken.add(unit.slurm.id)
             yield Aim(unit, action)
     for known in managed.values():
+        if known.slurm.over:
+            continue
         for number, unit in enumerate(known.surplus.values(), 1):
             if unit.slurm.state is JobState.RUNNING:
                 key = RunKey(known.slurm.id, Purpose.RUN, number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -50,17 +52,33 @@ _FIRST = ("time", "level", "event", "job")
 
 
 class _Enduring:
-    """A stream that drops what it cannot write: its disk is full, or its reader has gone."""
+    """A stream that drops what it cannot write: its disk is full, its reader is gone or stands."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._ready = stream, select.poll()
+        self._fd: int | None = None
+        self._cut = False
+        # One without a descriptor is in memory.
+        with suppress(OSError):
+            self._fd = stream.fileno()
+            self._ready.register(self._fd, select.POLLOUT)
 
     def write(self, text: str) -> None:
-        with suppress(OSError):
+        if self._fd is None:
             self._stream.write(text)
+            return
+        left = text.encode(errors="backslashreplace")
+        if self._cut:
+            left = b"\n" + left
+        with suppress(OSError):
+            # A pipe that is ready takes so much without letting us wait.
+            while left and self._ready.poll(0):
+                written = os.write(self._fd, left[: select.PIPE_BUF])
+                left, self._cut = left[written:], True
+        self._cut = self._cut and bool(left)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        if self._fd is None:
             self._stream.flush()
 
 

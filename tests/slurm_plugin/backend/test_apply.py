@@ -9,6 +9,7 @@ from slurm_plugin.backend import (
     Leave,
     RefusedError,
     Requeue,
+    SlowError,
     Together,
     apply_changes,
 )
@@ -39,6 +40,13 @@ def test_a_change_without_an_answer_is_tried_again_after_a_growing_wait() -> Non
     assert outcome.made == (PLACE,)
     assert waits == [0.5, 2.0]
     assert backend.calls == [PLACE] * 3
+
+
+def test_what_slurm_lets_wait_for_long_is_not_tried_again_at_once() -> None:
+    backend = FakeBackend(errors=[SlowError("not within 60 s")])
+    outcome = apply_changes(backend, [PLACE, OTHER], lambda _: None, backoff_s=(0.5, 2.0))
+    assert backend.calls == [PLACE]
+    assert (outcome.put_off, outcome.away) == ((PLACE, OTHER), "not within 60 s")
 
 
 def test_when_slurm_stays_away_the_rest_is_put_off_untried() -> None:

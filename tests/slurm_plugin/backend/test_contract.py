@@ -292,6 +292,25 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
     assert said() == expected
 
 
+def test_an_element_is_signalled_while_slurm_keeps_others_of_its_array_as_one(
+    slurm: Slurm,
+) -> None:
+    script, out = slurm.folder / "listens.sh", slurm.folder / "listens.0"
+    script.write_text(LISTENS.replace("--gpu-set=1", "--gpu-set=4"))
+    room = sum(node.gpus // 4 for node in slurm.cluster.layout.nodes)
+    output = f"--output={slurm.folder}/listens.%a"
+    job = sbatch(slurm.cluster, f"--array=0-{room + 1}", "--gpus=4", "--nodes=1", output, script)
+    wait_until(lambda: out.exists() and "ready" in out.read_text(), "a step", PATIENCE_S)
+
+    def kept() -> bool:
+        seen = slurm.backend.read().jobs.values()
+        return any(each.array == job and len(each.unsplit) > 1 for each in seen)
+
+    wait_until(kept, "elements that are one", PATIENCE_S)
+    slurm.backend.apply(Signal(f"{job}_0", "USR1", Recipients.SCRIPT))
+    wait_until(lambda: "script" in out.read_text(), "the signal", PATIENCE_S)
+
+
 def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
     conf = testbed.layout.slurm_conf.read_text()
     host, port = re.findall(r"^Slurmctld(?:Host|Port)=(.*)$", conf, re.MULTILINE)

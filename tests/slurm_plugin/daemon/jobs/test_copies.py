@@ -186,6 +186,35 @@ def test_one_element_that_ends_well_ends_the_job(policy: str, over: int, runs: b
     assert site.world.managed == {}
 
 
+@pytest.mark.parametrize("policy", ["hadare", "fifo"])
+def test_a_job_that_has_come_to_its_end_runs_until_its_last_copy_has(policy: str) -> None:
+    other = replace(WAITING, id="9", gpus=4)
+    site = site_of(running(0, "n0"), element(1), other, used=(4,), policy=policy)
+    site.cycle(1)
+    at_s = site.clock.now
+    left_over = running(1, "n1"), element(2)
+    calls = site.see(ended(0, "COMPLETED", "n0", at_s), *left_over, other, nodes=nodes(0, 4))
+    # Another job may have the GPUs; what waits of this one is not needed, what runs is let run.
+    assert Cancel("7_2") in calls
+    assert {type(change) for change in calls} <= {Cancel, Enter}
+    cluster = site.world.cluster
+    assert cluster is not None
+    first = site.world.managed["7"].service(cluster)
+    runs = running(8, "n0", array="", id="9")
+    rest = ended(0, "COMPLETED", "n0", at_s), left_over[0], ended(2, "CANCELLED"), runs
+    site.show(*rest, nodes=nodes(4, 4))
+    assert {type(change) for change in site.cycle(100)} <= {Enter}
+    second = site.world.managed["7"].service(cluster)
+    assert first is not None
+    assert second is not None
+    had = [sum(gpu_s for _, gpu_s in each.gpu_s) for each in (first, second)]
+    assert had[1] - had[0] == pytest.approx(400.0, abs=5.0)
+    assert len(site.world.jobs["7"].runs) == 1
+    gone = ended(1, "COMPLETED", "n1", site.clock.now)
+    site.see(rest[0], gone, *rest[2:], nodes=nodes(4, 0))
+    assert site.world.managed.keys() == {"9"}
+
+
 def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> None:
     failed = ended(0, "FAILED", "n0")
     site = site_of(failed, running(1, "n1"), element(2), used=(4, 4))

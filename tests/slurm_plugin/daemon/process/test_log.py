@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, get_args
 
 import pytest
@@ -190,3 +191,28 @@ def test_what_its_disk_has_no_room_for_is_lost_and_ends_no_daemon(
     told = (tmp_path / "log").read_text().splitlines()
     assert len(told) < 200
     assert [json.loads(line)["event"] for line in (told[0], told[-1])] == ["before", "after"]
+
+
+def test_a_reader_that_stands_stops_no_daemon() -> None:
+    ours, its = os.pipe()
+    with os.fdopen(ours) as reader, os.fdopen(its, "w") as stream:
+        log = open_log(LogForm.JSON, stream)
+
+        def fill() -> None:
+            for number in range(2000):
+                log.info("filling", number=number, words="x" * 200)
+
+        filling = Thread(target=fill, daemon=True)
+        filling.start()
+        filling.join(60)
+        stands = filling.is_alive()
+        os.set_blocking(ours, False)
+        told = reader.read()
+        assert not stands
+        log.info("after")
+        told += reader.read()
+    *lines, last = (json.loads(line) for line in told.splitlines() if line.endswith("}"))
+    # What there was room for is there, from the first line on.
+    assert len(lines) > 100
+    assert [line["number"] for line in lines] == list(range(len(lines)))
+    assert last["event"] == "after"
