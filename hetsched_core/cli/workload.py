@@ -172,12 +172,15 @@ def to_draw(
     own: Mapping[str, SpeedTable] = {}
     if throughputs:
         measured = read_measured(throughputs, cluster.gpu_types)
-        own = measured.tables
-        drawn = SyntheticWorkload.of(chosen, cluster, measured.models, own)
+        drawn = SyntheticWorkload.of(chosen, cluster, measured.models, measured.tables)
+        own = measured.tables if chosen.task_s is None else drawn.tables
         return drawn, own, (*drawn.assumptions, *measured.assumptions)
     tables = builtin_tables(cluster.gpu_types, cluster.gpus)
     profiles = profile_set(ProfileSet(models or ProfileSet.LOG))
     drawn = SyntheticWorkload.of(chosen, cluster, profiles, tables)
+    if chosen.task_s is not None:
+        # The built-in speeds tell no times of tasks.
+        own = drawn.tables
     return drawn, own, (*drawn.assumptions, *assumed_of(cluster.gpu_types))
 
 

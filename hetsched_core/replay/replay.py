@@ -221,8 +221,8 @@ def _require_tasks(loaded: ReplayInputs, policies: Mapping[str, Policy]) -> None
     raise InputError(
         f"{', '.join(asking)}: these policies schedule the tasks of training rounds, and "
         f"{len(without)} of {len(jobs)} jobs have none (the first: {without[0]}); {others}; or "
-        "give a workload file whose jobs and profiles have the key `tasks` "
-        "(docs/formats/workload.md)"
+        "give a workload file whose jobs and profiles have the key `tasks`, such as `hetsched "
+        "workload generate --task-s` makes (docs/formats/workload.md)"
     )
 
 

@@ -21,8 +21,9 @@ from hetsched_core.traces.synthetic.choices import Choices, most_gpus
 from hetsched_core.traces.synthetic.options import SyntheticOptions
 from hetsched_core.traces.synthetic.sizes import Sizes, fit_sizes
 from hetsched_core.traces.synthetic.statistics import statistics_like
+from hetsched_core.traces.synthetic.tasks import TaskMaker
 from hetsched_core.traces.workload import Workload
-from hetsched_core.types import Cluster, Job, RequirementSet, SpeedTable, Submission
+from hetsched_core.types import Cluster, Job, RequirementSet, SpeedTable, Submission, TaskShape
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,6 +56,11 @@ _WORK = (
     "use; by that, the load of the {} GPUs is {:.2f}."
 )
 _LIMITS = "Time limits are up to ten times the run time on the slowest type, rounded up."
+_TASKS = (
+    "Jobs are training rounds of a task for each GPU. A task is as many whole iterations as take "
+    "{:g} s on a GPU of mean speed; to be in step takes what the network adds to one iteration on "
+    "two nodes. Work counts in whole rounds, one at least."
+)
 _LEFT_OUT = "Jobs on more than {} GPUs are left out: no type of the cluster has more than {} GPUs."
 
 
@@ -129,6 +135,7 @@ class SyntheticWorkload:
     _clock: ArrivalClock
     _gaps: Gaps
     _profiles: tuple[str, ...]
+    _maker: TaskMaker | None
 
     @classmethod
     def of(
@@ -167,6 +174,10 @@ class SyntheticWorkload:
         cv = trace.arrival_cv if options.arrival_cv is None else options.arrival_cv
         pace = (options.jobs - 1) / span_s * SECONDS_PER_HOUR
         left_out = len(trace.gpu_classes) < len(like.gpu_classes)
+        maker = None
+        if options.task_s is not None:
+            maker = TaskMaker(options.task_s, cluster.gpus_by_type())
+            tables = {model.name: maker.with_tasks(tables[model.name]) for model in models}
         return cls(
             tables,
             (
@@ -175,6 +186,7 @@ class SyntheticWorkload:
                 _ARRIVALS.format(pace, cv, options.day_night),
                 _WORK.format(cluster.gpus, load),
                 _LIMITS,
+                *([_TASKS.format(maker.task_s)] if maker else ()),
                 *([_LEFT_OUT.format(sizes.gpus[-1], most)] if left_out else ()),
             ),
             load,
@@ -186,6 +198,7 @@ class SyntheticWorkload:
             clock,
             fit_gaps(cv, span_s / (options.jobs - 1), clock),
             tuple(model.name for model in models),
+            maker,
         )
 
     def submissions(self) -> Iterator[Submission]:
@@ -234,9 +247,15 @@ class SyntheticWorkload:
                     user=names[u],
                     account=accounts[u],
                     asked_count=n,
+                    tasks=self._shape(self._profiles[m], work, n),
                 ),
                 work,
             )
+
+    def _shape(self, profile: str, samples: float, gpus: int) -> TaskShape | None:
+        """Return a job's training rounds, if jobs are to have any."""
+        maker = self._maker
+        return None if maker is None else maker.shape(self.tables[profile], samples, gpus)
 
     def _sets(self, first: int, gpus: Ints) -> list[RequirementSet]:
         """Return what each job accepts: its number of GPUs, and further ones if it is elastic."""

@@ -38,6 +38,13 @@ class SyntheticOptions:
     max_requirements: int = setting(8, "How many numbers these accept", least=2, most=16)
     largest_requirement: int = setting(16, "The largest of the numbers", least=2, most=1e4)
     typed_share: float = setting(0.3, "Share of jobs that ask for one GPU type", least=0, most=1)
+    task_s: float | None = setting(
+        None,
+        "Jobs of training rounds, for policies that schedule tasks: about how many seconds a task "
+        "takes on a GPU of mean speed; a round has a task for each GPU of the job",
+        least=1e-3,
+        most=1e9,
+    )
     users: int = setting(100, "Number of users", least=1, most=1e6)
     seed: int = setting(0, "Another seed, other jobs", least=0, most=2**63)
 

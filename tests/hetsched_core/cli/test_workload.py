@@ -1,5 +1,6 @@
 """`hetsched workload`: what it writes, prints and refuses."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,25 @@ def test_generate_writes_the_same_bytes_for_a_seed_and_to_standard_output(hetsch
     assert "200 jobs in " in err
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_generate_makes_jobs_of_tasks_for_the_policies_that_schedule_these(
+    hetsched: Run, request: pytest.FixtureRequest, measured: bool
+) -> None:
+    models = "--models=hare"
+    if measured:
+        folder = request.getfixturevalue("data_dir") / "throughputs"
+        models = f"--throughputs={folder / 'gavel_physical_cluster_throughputs.json.gz'}"
+    asked = (*WITH_CLUSTER, "--jobs=12", "--time-scale=0.05", "--task-s=60", models)
+    assert hetsched("workload", "generate", "w.jsonl", *asked).code == 0
+    words = ("replay", "w.jsonl", *WITH_CLUSTER, "--policy=hlas,allox", "--json", "found.json")
+    assert hetsched(*words).code == 0
+    found = json.loads(Path("found.json").read_text())
+    assert {name: of["completed"] for name, of in found["policies"].items()} == {
+        "hlas": 12,
+        "allox": 12,
+    }
+
+
 def test_generate_takes_the_models_of_a_measured_table(hetsched: Run, data_dir: Path) -> None:
     table = data_dir / "throughputs/gavel_physical_cluster_throughputs.json.gz"
     asked = (*WITH_CLUSTER, "--jobs", 2000, "--throughputs", table)
@@ -141,6 +161,7 @@ def test_generate_takes_the_models_of_a_measured_table(hetsched: Run, data_dir: 
         (f"{GENERATE} --models=hop", 2, "hops"),
         (f"{GENERATE} --models=hops --throughputs=table", 2, "--models or --throughputs"),
         (f"{GENERATE} --jobs=0", 2, "jobs = 0 is not within 2 and 1e+09"),
+        (f"{GENERATE} --task-s=0", 2, "task_s = 0.0 is not within 0.001 and 1e+09"),
         (f"{GENERATE} --arrival-cv=0.3", 1, "variation of arrivals"),
         (f"{GENERATE} --throughputs=missing", 1, "--throughputs missing does not exist"),
     ],
