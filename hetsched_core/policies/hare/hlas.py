@@ -3,15 +3,17 @@
 Source: Hare's extension in TCC 2024, section IV. GPUs are grouped so that a round takes about as
 long in each group. A job's attained service is its rounds times their mean length. Jobs are in
 queues by it; an idle group takes tasks of one round from the highest queue, one a GPU, and what is
-left of the round stays in front. After a round the job is queued again, at the tail.
+left of the round stays in front. After a round the job is queued again, at the tail. By another
+reading (`within`) the group takes the whole round, and each task goes where it is in step first.
 
 It knows neither sizes nor arrivals. Trace and deviations: docs/policies/hare.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar
 
@@ -39,11 +41,23 @@ from hetsched_core.types import (
     TaskItem,
     TaskProgress,
     TaskSequence,
+    TaskTimes,
     Waiting,
     submission_order,
 )
 
 _IN_ROUND = Waiting(Reason(ReasonCode.NO_ROOM, detail="all tasks of its round are begun"))
+
+
+class Within(StrEnum):
+    """Which GPUs of its group a round's tasks run on.
+
+    ONE_EACH: as many tasks as the group has GPUs, one on each. EARLIEST_FINISH: all tasks of the
+    round, each on the GPU where it is in step first, so that a fast GPU may run several in a row.
+    """
+
+    ONE_EACH = "one-each"
+    EARLIEST_FINISH = "earliest-finish"
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,9 @@ class Hlas:
     first_threshold_s: float = parameter(60.0, "attained service that the first queue holds")
     threshold_factor: float = parameter(4.0, "how much more each further queue holds")
     ageing_s: float | None = parameter(None, "serve what has been queued for longer first")
+    within: Within = parameter(
+        Within.ONE_EACH, "tasks in a group: one a GPU, or each where it is in step first"
+    )
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
         name="hlas",
@@ -81,10 +98,14 @@ class Hlas:
             (snapshot.jobs[job] for job in touched if job in snapshot.jobs), key=submission_order
         )
         grouping = grouped(snapshot.cluster, snapshot.speeds, self.groups, self.normalised)
+        service = _Service(snapshot, queues, grouping, self)
+        going_on = service.go_on() if self.within is Within.EARLIEST_FINISH else ()
+        dealt = _jobs_of(going_on)
         for view in views:
-            self._look_at(snapshot, queues, view)
-        sequences = _Service(snapshot, queues, grouping, self).serve()
-        placed = {item.job for s in sequences for block in s.blocks for item in block.items}
+            if view.id not in dealt:
+                self._look_at(snapshot, queues, view)
+        sequences = (*going_on, *service.serve())
+        placed = _jobs_of(sequences)
         queues.serving = [v.id for v in views if v.runs or v.id in placed]
         queues.serving += sorted(placed.difference(queues.serving))
         entries = {
@@ -169,6 +190,10 @@ def tasks_waiting(view: JobView) -> int:
     return max(0, view.job.tasks.scale - done - len(view.runs))
 
 
+def _jobs_of(sequences: Iterable[TaskSequence]) -> set[str]:
+    return {item.job for s in sequences for block in s.blocks for item in block.items}
+
+
 class _Service:
     """What the idle groups take at one instant."""
 
@@ -181,41 +206,97 @@ class _Service:
         self._room: FreeGpus | None = None
         self._gpus = _all_gpus(snapshot.cluster)
         self._groups = grouping.groups
-        self._busy: set[int] = set()
+        self._busy: dict[int, JobView] = {}
+        self._handed: set[int] = set()
         self._left: dict[str, int] = {}
         for job in queues.serving:
             view = snapshot.jobs.get(job)
             for run in view.runs if view else ():
                 # A run of a task has the GPU's number in the cluster for its copy.
-                self._busy.add(run.copy)
+                self._busy[run.copy] = snapshot.jobs[job]
+
+    def go_on(self) -> tuple[TaskSequence, ...]:
+        """Return what the GPUs still have to run of rounds that their groups have taken whole.
+
+        A group has a round of which a task runs on it, or that the plan in force gave it.
+        """
+        on = {
+            Gpu(sequence.node, sequence.gpu): item
+            for sequence in self._snapshot.previous.sequences
+            for block in sequence.blocks
+            for item in block.items
+        }
+        found: list[TaskSequence] = []
+        for group in self._groups:
+            for m in group:
+                item, view = on.get(self._gpus[m]), self._busy.get(m)
+                if view is None and item is not None:
+                    view = self._snapshot.jobs.get(item.job)
+                    done = (view.progress or TaskProgress()).rounds_done if view else None
+                    view = view if item.training_round == done else None
+                if view is not None and view.blocked is None:
+                    found += self._hand_out(view, group)
+        return tuple(found)
 
     def serve(self) -> tuple[TaskSequence, ...]:
         """Return what every GPU of an idle group is to run now."""
         found: list[TaskSequence] = []
         for group in self._groups:
-            if self._queues.level and not any(m in self._busy for m in group):
+            if self._queues.level and not any(m in self._busy or m in self._handed for m in group):
                 found += self._give(group)
         return tuple(found)
+
+    def _hand_out(self, view: JobView, group: Sequence[int]) -> list[TaskSequence]:
+        """Give tasks of a job's round to a group, as the policy reads it; none if none can run."""
+        left = self._left.get(view.id, tasks_waiting(view))
+        if self._policy.within is Within.ONE_EACH:
+            tasks: dict[int, int] = {}
+            for m in group:
+                if len(tasks) < left and self._take(view, m):
+                    tasks[m] = 1
+        else:
+            tasks = self._where_in_step_first(view, group, left)
+        self._left[view.id] = left - sum(tasks.values())
+        self._handed.update(tasks)
+        number = (view.progress or TaskProgress()).rounds_done
+        return [
+            TaskSequence(
+                self._gpus[m].node,
+                self._gpus[m].number,
+                (TaskBlock((TaskItem(view.id, number, count),)),),
+            )
+            for m, count in tasks.items()
+        ]
+
+    def _where_in_step_first(
+        self, view: JobView, group: Sequence[int], left: int
+    ) -> dict[int, int]:
+        """Return how many of a job's tasks each GPU runs, each task where it is in step first."""
+        ready_s = {m: self._free_s(m) for m in group if left and self._able(view, m)}
+        found: dict[int, int] = {}
+        while left and ready_s:
+            at_s = {m: self._times(view, m) for m in ready_s}
+            m = min(ready_s, key=lambda m: ready_s[m] + at_s[m].train_s + at_s[m].sync_s)
+            if m not in found and self._busy.get(m) is not view and not self._make_room(view, m):
+                del ready_s[m]
+                continue
+            found[m] = found.get(m, 0) + 1
+            ready_s[m] += at_s[m].train_s
+            left -= 1
+        return found
 
     def _give(self, group: Sequence[int]) -> list[TaskSequence]:
         for job in self._in_order():
             view = self._snapshot.jobs[job]
-            left = self._left.get(job, tasks_waiting(view))
-            taken: list[int] = []
-            for m in group:
-                if len(taken) < left and self._take(view, m):
-                    taken.append(m)
-            if not taken:
+            given = self._hand_out(view, group)
+            if not given:
                 continue
-            self._left[job] = left - len(taken)
             if not self._left[job]:
                 self._queues.leave(job)
             elif self._queues.lines[self._queues.level[job]][0] != job:
                 level, since = self._queues.level[job], self._queues.since_s[job]
                 self._queues.enter(job, level, since, first=True)
-            number = (view.progress or TaskProgress()).rounds_done
-            block = TaskBlock((TaskItem(job, number),))
-            return [TaskSequence(self._gpus[m].node, self._gpus[m].number, (block,)) for m in taken]
+            return given
         return []
 
     def _in_order(self) -> Iterator[str]:
@@ -241,23 +322,40 @@ class _Service:
         )
 
     def _take(self, view: JobView, number: int) -> bool:
+        return self._able(view, number) and self._make_room(view, number)
+
+    def _able(self, view: JobView, number: int) -> bool:
+        """Whether a GPU takes new tasks, and runs those of this job."""
         gpu = self._gpus[number]
         node = self._snapshot.nodes[gpu.node]
-        if (
-            not node.open
-            or gpu.number >= node.capacity
-            or task_times(self._snapshot, view.job, gpu.node) is None
-        ):
+        if not node.open or gpu.number >= node.capacity:
             return False
+        return task_times(self._snapshot, view.job, gpu.node) is not None
+
+    def _make_room(self, view: JobView, number: int) -> bool:
+        """Take the CPUs and memory for a task beside a GPU, if they are there."""
         if not (view.job.cpus_per_gpu or view.job.memory_mb_per_gpu):
             return True
         # Most jobs need nothing beside their GPUs, and looking for it costs more than all the rest.
         self._room = self._room or self._room_beside_runs()
-        one = on_one_node(gpu.node, 1)
+        one = on_one_node(self._gpus[number].node, 1)
         if not self._room.fits(view.job, one):
             return False
         self._room.take(view.job, one)
         return True
+
+    def _times(self, view: JobView, number: int) -> TaskTimes:
+        """Return the times of a job's task on a GPU that is able to run it."""
+        gpu_type = self._snapshot.cluster[self._gpus[number].node].gpu_type
+        return self._snapshot.speeds.table(view.job.profile).tasks[gpu_type]
+
+    def _free_s(self, number: int) -> float:
+        """Return when a GPU has trained the task that it is in (UTC); now if in none."""
+        now, view = self._snapshot.now, self._busy.get(number)
+        if view is None:
+            return now
+        begun_s = max(run.progress_from_s for run in view.runs if run.copy == number)
+        return max(now, begun_s + self._times(view, number).train_s)
 
     def _room_beside_runs(self) -> FreeGpus:
         room = FreeGpus.of(self._snapshot)

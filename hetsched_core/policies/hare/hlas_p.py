@@ -1,7 +1,8 @@
 """HLAS-P and HLAS-L: HLAS with a conservative guess at how long jobs go on.
 
 Source: Hare's extension in TCC 2024, section V. The question is whether a job runs the rounds that
-fill its present queue. If so it is taken for that long at once, and goes where long jobs go.
+fill its present queue. If so it is taken for that long at once, and goes where long jobs go. With
+`claim` the same is asked of the next queue, and so on, as Fig. 12(c) has it.
 The guess is a fit of the loss curve; HLAS-P averages it with similar jobs of the past, and halves
 it for a job of a search group that does badly among its siblings.
 """
@@ -12,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 from typing import ClassVar
 
@@ -26,11 +28,25 @@ from hetsched_core.types import ExecutionModel, JobView, Snapshot
 _NEEDS = "it needs an executor of training tasks on every GPU; hlas-slots runs live"
 
 
+class Claim(StrEnum):
+    """What is claimed of a job that is guessed to run for so long.
+
+    PRESENT_QUEUE: that it outlasts its queue, if it does by the guess. EVERY_QUEUE: that it
+    outlasts each queue that it does by the guess.
+    """
+
+    PRESENT_QUEUE = "present-queue"
+    EVERY_QUEUE = "every-queue"
+
+
 @dataclass(frozen=True)
 class _Predicting(Hlas, ABC):
     """HLAS whose sizes hold what a job is predicted to run."""
 
     convergence: float = parameter(0.05, "part of a loss's way down that is left when a job ends")
+    claim: Claim = parameter(
+        Claim.PRESENT_QUEUE, "a guess claims that a job outlasts its queue, or every one it does"
+    )
 
     def __post_init__(self) -> None:
         """Refuse a part that is none, and what `Hlas` refuses."""
@@ -62,16 +78,22 @@ class _Predicting(Hlas, ABC):
         if queues.rounds[view.id] < queues.predicted.get(view.id, 0):
             return
         queues.predicted.pop(view.id, None)
-        size_s = self.size_s(snapshot, queues, view)
+        outlasts = tuple(self._rounds_to_outlast(snapshot, queues, view))
+        left = self.rounds_left(snapshot, queues, view) if outlasts else None
+        for more in outlasts if self.claim is Claim.EVERY_QUEUE else outlasts[:1]:
+            if left is not None and left >= more:
+                queues.predicted[view.id] = queues.rounds[view.id] + more
+
+    def _rounds_to_outlast(
+        self, snapshot: Snapshot, queues: Queues, view: JobView
+    ) -> Iterator[int]:
+        """Yield how many more rounds take a job beyond its queue, the next one, and so on."""
         round_s = self.round_s(snapshot, view)
-        end_s = self.thresholds.end_s(self.thresholds.level(size_s))
-        if not math.isfinite(end_s) or round_s <= 0:
+        size_s = queues.rounds[view.id] * round_s
+        if round_s <= 0:
             return
-        # So many more rounds, and it is beyond its present queue.
-        more = math.floor((end_s - size_s) / round_s + 1e-9) + 1
-        left = self.rounds_left(snapshot, queues, view)
-        if left is not None and left >= more:
-            queues.predicted[view.id] = queues.rounds[view.id] + more
+        for level in range(self.thresholds.level(size_s), self.queues - 1):
+            yield math.floor((self.thresholds.end_s(level) - size_s) / round_s + 1e-9) + 1
 
 
 def by_loss(view: JobView, convergence: float) -> float | None:
