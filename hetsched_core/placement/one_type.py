@@ -1,9 +1,10 @@
 """Serving jobs that get GPUs of one type each: policies choose types and counts, or an order alone.
 
-Three ways: `assign` finds nodes for the types and counts that a policy has chosen. `plan_rounds`
+Four ways: `assign` finds nodes for the types and counts that a policy has chosen. `plan_rounds`
 follows an order and is blind to speeds: a job gets the type that it has, or the one with the most
 GPUs left, so that no order of types in a file makes a scheduler look good. `serve_line` keeps one
-line by submission, in which no job starts before all ahead of it have started, and stops none.
+line by submission, in which no job starts before all ahead of it have started, and stops none. A
+`Line` serves whatever order a policy finds, and keeps those behind off single nodes alone.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from hetsched_core.placement.entries import EACH_ROUND, NO_ROOM, behind, plan_placing
+from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NO_ROOM, behind, plan_placing
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, present, staying
-from hetsched_core.placement.pack import Fit, open_nodes_hold
+from hetsched_core.placement.pack import Fit, not_barred, open_nodes_hold
 from hetsched_core.placement.pools import Pools
-from hetsched_core.placement.ways import Way, rigid_way
+from hetsched_core.placement.ways import Way, reach, rigid_way
 from hetsched_core.site import in_turn
 from hetsched_core.types import (
     Configuration,
@@ -235,6 +236,44 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
         return NO_ROOM if view.id in first else behind(snapshot, view)
 
     return plan_placing(snapshot, placed, waits, Replan())
+
+
+class Line:
+    """Jobs served one after another, each beside what has a place already; none is stopped.
+
+    One that finds no room keeps the nodes that it could use from all behind it.
+
+    Attributes:
+        placed: job -> its place.
+        free: what no job has.
+        waits: job -> why it waits, of those that were served and found no room.
+    """
+
+    def __init__(self, snapshot: Snapshot, placed: Mapping[str, Placed]) -> None:
+        """Start with what has a place."""
+        self.placed = dict(placed)
+        self.free = FreeGpus.beside(snapshot, placed)
+        self.waits: dict[str, Waiting] = {}
+        self._snapshot = snapshot
+        self._barred = 0
+
+    @property
+    def none_is_left(self) -> bool:
+        """Whether no other job can begin: nothing is idle, or all of it is kept for some job."""
+        return self.free.full or self._barred == self._snapshot.cluster.mask(None)
+
+    def serve(self, view: JobView, way: Way, fit: Fit) -> None:
+        """Place a job in a way on GPUs of one type, or let it wait."""
+        snapshot, job = self._snapshot, view.job
+        types, idle = not_barred(snapshot.cluster, self.free, job, way, self._barred)
+        found = fit(snapshot, idle, job, way, types)
+        if found is not None:
+            self.free.take(job, found)
+            self.placed[view.id] = Placed((Placement(found),))
+            return
+        mine = reach(job, way, snapshot.cluster)
+        self.waits[view.id] = AHEAD if mine & self._barred else NO_ROOM
+        self._barred |= mine
 
 
 def _waiting(

@@ -66,7 +66,7 @@ class Allox:
         paper="AlloX (Le et al., EuroSys '20, section 4.1)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES}),
-        replay_only="it needs an executor of training tasks on every GPU and true job sizes",
+        replay_only="it needs an executor of training tasks; allox-jobs runs live",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -127,31 +127,36 @@ class Allox:
         return (left + rounds * shape.scale) * times.train_s + (1 + rounds) * times.sync_s
 
 
-def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
+def match(durations: Floats, free_in_s: Floats, delays: Floats | None = None) -> list[list[int]]:
     """Return the order of the jobs on each GPU that makes the sum of completion times least.
 
-    A matching of jobs to (GPU, k-th from the end) of least cost k x duration + the GPU's delay.
-    Places far from the end are left out at first: if on no GPU the farthest is taken, no cheaper
-    matching takes one farther still.
+    A matching of jobs to (GPU, k-th from the end) of least cost: the job's own duration, k - 1
+    times the delay that it is to those behind it, and the GPU's. Places far from the end are left
+    out at first: if on no GPU the farthest is taken, no cheaper matching takes one farther still.
 
     Args:
         durations: (N, G) seconds of each job on each GPU, infinite where it cannot run.
-        free_in_s: (G,) seconds until each GPU is free.
+        free_in_s: (G,) seconds until each GPU is free; (N, G) where that depends on the job.
+        delays: (N, G) seconds by which it holds up each of those behind it; its duration if not
+            given, as in the paper.
 
     Returns:
         G lists of jobs, first to run first. Jobs that run nowhere are in none.
     """
-    queues: list[list[int]] = [[] for _ in free_in_s]
+    queues: list[list[int]] = [[] for _ in range(durations.shape[1])]
     able = np.flatnonzero(np.isfinite(durations).any(axis=1)) if queues else np.zeros(0, np.intp)
     if able.size == 0:
         return queues
     times = durations[able]
     barred = ~np.isfinite(times)
     times = np.where(barred, 0.0, times)
+    delays = durations if delays is None else delays
+    held_up = np.where(barred, 0.0, delays[able])
+    waits = np.broadcast_to(free_in_s, durations.shape)[able]
     places = min(len(able), -(-len(able) // len(queues)) + 1)
     while True:
         k = np.arange(1, places + 1)
-        cost = times[:, :, None] * k + free_in_s[None, :, None]
+        cost = held_up[:, :, None] * k + (times - held_up + waits)[:, :, None]
         cost[barred] = np.inf
         try:
             _, slots = linear_sum_assignment(cost.reshape(len(able), -1))
@@ -166,7 +171,7 @@ def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
         queues[at].append(job)
     # A matching of least cost puts the shortest first; of equals, the first is to go first.
     return [
-        [queue[k] for k in np.argsort(durations[queue, at], kind="stable")]
+        [queue[k] for k in np.argsort(delays[queue, at], kind="stable")]
         for at, queue in enumerate(queues)
     ]
 

@@ -72,7 +72,7 @@ class SchedHomo:
         paper="Zhang et al., MobiHoc '20, as in Hare (HPDC '22, section 7.1)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES}),
-        replay_only="it needs an executor of training tasks on every GPU and true job sizes",
+        replay_only="it needs an executor of training tasks; sched-homo-jobs runs live",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -81,7 +81,11 @@ class SchedHomo:
         batch = Batch.read(snapshot.previous.memory)
         waiting = not_begun(snapshot, going)
         if waiting and batch.over(snapshot):
-            batch = self._next_batch(snapshot, waiting, batch.length_s)
+            batch = batch.next(
+                [view.id for view in waiting],
+                [self._claim(snapshot, view) for view in waiting],
+                snapshot.cluster.gpus,
+            )
         place = {job: at for at, job in enumerate(batch.jobs)}
         members = sorted(
             (view for view in waiting if view.id in place), key=lambda view: place[view.id]
@@ -89,19 +93,6 @@ class SchedHomo:
         begin = _begin(snapshot, going, members)
         todo = sequences([*going, *begin])
         return task_plan(snapshot, todo, memory=batch.as_memory())
-
-    def _next_batch(
-        self, snapshot: Snapshot, waiting: Sequence[JobView], last_length_s: float
-    ) -> Batch:
-        claims = [self._claim(snapshot, view) for view in waiting]
-        gpus = sum(node.gpus for node in snapshot.cluster)
-        shortest = min(claim.seconds for claim in claims)
-        # Beyond the time that all of them take one by one, a longer batch is no different.
-        longest = max(shortest, sum(claim.seconds for claim in claims))
-        length_s = min(max(2.0 * last_length_s, shortest), longest)
-        chosen = heaviest(claims, gpus, length_s)
-        order = sorted(chosen, key=lambda at: -claims[at].weight / claims[at].gpu_s)
-        return Batch(length_s, tuple(waiting[at].id for at in order))
 
     def _claim(self, snapshot: Snapshot, view: JobView) -> BatchItem:
         """What a job would take of a cluster whose GPUs are all like their mean."""
@@ -153,6 +144,20 @@ class Batch:
     def as_memory(self) -> dict[str, object]:
         """Return the batch as JSON values."""
         return {"version": _VERSION, "length_s": self.length_s, "jobs": list(self.jobs)}
+
+    def next(self, jobs: Sequence[str], claims: Sequence[BatchItem], gpus: int) -> Batch:
+        """Return the batch that follows, of jobs that have not begun, with their claims.
+
+        It is twice as long as this one, at least as long as the shortest job, and no longer than
+        all of them take one by one. Its jobs begin by weight per GPU second.
+        """
+        shortest = min(claim.seconds for claim in claims)
+        # Beyond the time that all of them take one by one, a longer batch is no different.
+        longest = max(shortest, sum(claim.seconds for claim in claims))
+        length_s = min(max(2.0 * self.length_s, shortest), longest)
+        chosen = heaviest(claims, gpus, length_s)
+        order = sorted(chosen, key=lambda at: -claims[at].weight / claims[at].gpu_s)
+        return Batch(length_s, tuple(jobs[at] for at in order))
 
     def over(self, snapshot: Snapshot) -> bool:
         """Whether all jobs of the batch have ended; one that is held back holds no other up."""

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.entries import behind, plan_placing
+from hetsched_core.placement.entries import AHEAD, NO_ROOM, behind, plan_placing
 from hetsched_core.placement.keep import immovable
-from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
+from hetsched_core.placement.one_type import Line, OneTypeChoice, assign, one_type_way
+from hetsched_core.placement.pack import fastest_fit
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
     Cluster,
@@ -176,3 +177,28 @@ def test_jobs_that_may_not_be_stopped_stay_where_they_run() -> None:
     assert immovable(snapshot) == {"fixed": placed(a=4)}
     found = assign(snapshot, immovable(snapshot), v100(large, waits))
     assert found == {"fixed": placed(a=4), "large": placed(b=4)}
+
+
+def test_what_finds_no_room_in_a_line_keeps_its_nodes_from_those_behind() -> None:
+    cluster = cluster_of(a=("v100", 2), b=("k80", 1))
+    jobs = {
+        name: view(name, counts=(count,), gpu_types=frozenset({gpu_type}))
+        for name, count, gpu_type in (
+            ("wide", 2, "v100"),
+            ("behind", 1, "v100"),
+            ("elsewhere", 1, "k80"),
+            ("more", 1, "k80"),
+        )
+    }
+    snapshot = snapshot_of(cluster, [running("runs", a=1), *jobs.values()])
+    line = Line(snapshot, {"runs": placed(a=1)})
+    left = []
+    for each in jobs.values():
+        way = one_type_way(each, snapshot)
+        assert way is not None
+        line.serve(each, way, fastest_fit)
+        left.append(not line.none_is_left)
+    assert line.placed == {"runs": placed(a=1), "elsewhere": placed(b=1)}
+    assert line.waits == {"wide": NO_ROOM, "behind": AHEAD, "more": NO_ROOM}
+    # A GPU is idle all the time, and in the end every node is kept for some job.
+    assert left == [True, True, True, False]

@@ -8,8 +8,22 @@ from dataclasses import replace
 import pytest
 from immutables import Map
 
-from hetsched_core.policies.job_size import expected_run_s
-from tests.hetsched_core.worlds import cluster_of, snapshot_of, submission
+from hetsched_core.policies.job_size import (
+    LONGEST_S,
+    expected_left_s,
+    expected_run_s,
+    samples_left,
+)
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    sized,
+    snapshot_of,
+    submission,
+    view,
+)
 
 CLUSTER = cluster_of(n0=("a100", 4))
 
@@ -32,3 +46,38 @@ def test_the_best_that_is_known_counts(
     known: Map[str, float] = Map({"other": 3.0} | ({} if past is None else {"m": past}))
     snapshot = replace(snapshot_of(CLUSTER, []), past_run_s=known)
     assert expected_run_s(job, snapshot) == expected
+
+
+TWO_TYPES = cluster_of(fast=("a100", 4), slow=("k80", 4))
+SPEEDS = linear_speeds(TWO_TYPES, {"m": {"a100": 2.0, "k80": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("total", "past", "done", "left"),
+    [
+        (60.0, None, 20.0, 40.0),
+        # 30 s over types of 2 and 1 samples/s, so 0.75 s a sample: 40 samples.
+        (None, 30.0, 0.0, 40.0),
+        (None, 30.0, 25.0, 15.0),
+        # It has done more than was expected: as much again.
+        (None, 30.0, 90.0, 90.0),
+        (None, None, 0.0, LONGEST_S / 0.75),
+    ],
+)
+def test_what_is_left_of_a_job(
+    total: float | None, past: float | None, done: float, left: float
+) -> None:
+    run = (held(on(slow=1)),) if done else ()
+    bare = sized("j", 1.0, *run)
+    known = replace(bare, job=replace(bare.job, total_samples=total))
+    snapshot = replace(
+        snapshot_of(TWO_TYPES, [known], speeds=SPEEDS, now=done),
+        past_run_s=Map() if past is None else Map({"m": past}),
+    )
+    assert samples_left(known, snapshot) == pytest.approx(left)
+    assert expected_left_s(known, snapshot) == pytest.approx(0.75 * left)
+
+
+def test_a_job_that_runs_nowhere_counts_as_the_longest() -> None:
+    snapshot = snapshot_of(TWO_TYPES, [], speeds=SPEEDS)
+    assert expected_left_s(view("j", counts=(64,)), snapshot) == LONGEST_S

@@ -19,6 +19,7 @@ HLAS = [
 ]
 
 REFUSED = [
+    ("allox-jobs", "together=0", "allox-jobs.together=0: jobs count from 1"),
     ("gavel", "reallocate_s=-1", "gavel.reallocate_s=-1.0 is not a number of at least 0"),
     ("gavel", "reallocate_s=inf", "gavel.reallocate_s=inf is not a number of at least 0"),
     ("hadar", "states=0", "count from 1"),

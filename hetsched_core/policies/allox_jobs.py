@@ -1,0 +1,222 @@
+"""AlloX for gangs: whole jobs of any number of GPUs, matched to places in the GPUs' queues.
+
+Source: AlloX (Le et al., EuroSys '20, section 4.1), as in `allox`: at every arrival and end the
+jobs that have not begun are matched to (GPU, k-th from the end) so that the sum of completion times
+is least, and what comes first on idle GPUs begins. It is not stopped again. With jobs of one GPU
+each it is the paper's matching.
+
+It plans with sizes as `sjf` and `srtf` have them: samples where a job tells them, else the mean of
+past runs or the time limit.
+
+Deviations. A job of several GPUs stands in the queue of one, where it holds up those behind it for
+its GPU seconds; it gets GPUs of that one's type, and what fits no more keeps those of its type from
+those behind. Of many jobs the shortest are matched first, then the next. AlloX's fairness knob is
+left at full efficiency: the site says whose turn it is, and that job is matched to what is idle.
+Trace: docs/policies/allox.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError
+from hetsched_core.placement.entries import NO_ROOM, behind, plan_placing
+from hetsched_core.placement.free import idle_cluster, on_one_node
+from hetsched_core.placement.keep import staying
+from hetsched_core.placement.one_type import Line, one_type_way
+from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
+from hetsched_core.placement.ways import Way
+from hetsched_core.policies.allox import match
+from hetsched_core.policies.job_size import expected_left_s, samples_left
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.site import portions
+from hetsched_core.types import (
+    JobView,
+    Knowledge,
+    Node,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Waiting,
+    submission_order,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SOONER = Waiting(
+    Reason(ReasonCode.AHEAD, detail="behind others it ends sooner than on what is idle")
+)
+
+
+@dataclass(frozen=True)
+class AlloxJobs:
+    """Match whole jobs to GPUs so that the sum of completion times is least."""
+
+    together: int = parameter(
+        200, "waiting jobs that are matched together, the shortest first; then the next"
+    )
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="allox-jobs",
+        summary="allox with gangs in the place of tasks: runs live",
+        paper="AlloX (Le et al., EuroSys '20, section 4.1)",
+        knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse to match no job."""
+        if self.together < 1:
+            raise InputError(f"allox-jobs.together={self.together}: jobs count from 1, such as 200")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Let go on what runs, and begin what the matching puts first on idle GPUs."""
+        placed = staying(snapshot)
+        ways = dict(_able(snapshot, placed))
+        order = sorted(
+            (snapshot.jobs[job] for job in ways),
+            key=lambda view: (expected_left_s(view, snapshot), submission_order(view)),
+        )
+        line = Line(snapshot, placed)
+        gpus = _Gpus(snapshot, placed)
+        parts = portions(snapshot, order)
+        for part in parts:
+            for at in range(0, len(part), self.together):
+                if line.none_is_left:
+                    break
+                # Were one whose turn it is to wait for faster GPUs, others would have its turn.
+                some = part[at : at + self.together]
+                for view, gpu_type in gpus.match(some, ways, idle_alone=len(parts) > 1):
+                    _serve(snapshot, line, view, ways[view.id], gpu_type)
+
+        def waits(snapshot: Snapshot, view: JobView) -> Waiting:
+            return line.waits.get(view.id) or behind(snapshot, view)
+
+        return plan_placing(snapshot, line.placed, waits, Replan())
+
+
+def _serve(snapshot: Snapshot, line: Line, view: JobView, way: Way, gpu_type: str) -> None:
+    """Let a job begin on GPUs of the type that it is matched to, or wait for these."""
+    line.serve(view, Way(way.count, (gpu_type,), mixed=False), fastest_fit)
+    waits = line.waits.get(view.id)
+    if waits is NO_ROOM and fastest_fit(snapshot, line.free, view.job, way, way.types) is not None:
+        line.waits[view.id] = _SOONER
+
+
+def _able(snapshot: Snapshot, placed: Mapping[str, Placed]) -> Iterator[tuple[str, Way]]:
+    """Yield the jobs without a place, and how they could run if no other job were there.
+
+    The types of the way are those whose open nodes would hold the job.
+    """
+    for view in snapshot.by_submission():
+        job, way = view.job, one_type_way(view, snapshot)
+        if view.id in placed or view.blocked is not None or way is None:
+            continue
+        types = tuple(
+            gpu_type
+            for gpu_type in way.types
+            if open_nodes_hold(snapshot, replace(job, gpu_types=frozenset((gpu_type,))), way)
+        )
+        if types:
+            yield view.id, Way(way.count, types, mixed=False)
+
+
+class _Gpus:
+    """The GPUs of the nodes that take jobs, each with when it will be free."""
+
+    def __init__(self, snapshot: Snapshot, placed: Mapping[str, Placed]) -> None:
+        self._snapshot = snapshot
+        held = _held_for_s(snapshot, placed)
+        # (V,) nodes that take jobs, and (G,) their GPUs.
+        self._nodes = [v.node for v in snapshot.node_views() if v.open and v.capacity > 0]
+        on_node, free_in_s = [], []
+        for at, node in enumerate(self._nodes):
+            left_s = held.get(node.name, [])[: (many := snapshot.nodes[node.name].capacity)]
+            free_in_s += left_s + [0.0] * (many - len(left_s))
+            on_node += [at] * many
+        self._on_node: Ints = np.array(on_node, np.int64)
+        self._types = [self._nodes[at].gpu_type for at in on_node]
+        self._free_in_s: Floats = np.array(free_in_s, np.float64)
+
+    def match(
+        self, views: Sequence[JobView], ways: Mapping[str, Way], *, idle_alone: bool
+    ) -> list[tuple[JobView, str]]:
+        """Match jobs to the GPUs, or the idle ones; return each with a GPU type, first to begin.
+
+        The GPUs are free later from then on, by what is matched to them.
+        """
+        gpus = np.array([ways[view.id].count for view in views], np.float64)
+        run_s = np.array([self._run_s(view, ways[view.id]) for view in views])
+        run_s = run_s.reshape(len(views), len(self._nodes))[:, self._on_node]
+        if idle_alone:
+            run_s[:, self._free_in_s > 0] = math.inf
+        delay_s = run_s * gpus[:, None]
+        free_for_s = {count: self._free_for_s(count) for count in set(gpus.astype(int).tolist())}
+        free_in_s = np.array([free_for_s[ways[view.id].count] for view in views])
+        free_in_s = free_in_s.reshape(run_s.shape)
+        lined_up = []
+        for gpu, queue in enumerate(match(run_s, free_in_s, delay_s)):
+            for place, job in enumerate(queue):
+                lined_up.append((place, float(delay_s[job, gpu]), job, gpu))
+                self._free_in_s[gpu] += delay_s[job, gpu]
+        # On which of a type's GPUs a job is first makes no difference to the sum.
+        return [(views[job], self._types[gpu]) for *_, job, gpu in sorted(lined_up)]
+
+    def _free_for_s(self, count: int) -> Floats:
+        """Return (G,) seconds until each GPU is free for a job of so many, with the others of it.
+
+        They are of the GPU's node where that has as many, else of its type.
+        """
+        free_in_s = self._free_in_s.copy()
+        for at, node in enumerate(self._nodes) if count > 1 else ():
+            mine = self._on_node == at
+            of_type = np.array([gpu_type == node.gpu_type for gpu_type in self._types])
+            among = self._free_in_s[mine if count <= node.gpus else of_type]
+            if len(among) >= count:
+                last = np.partition(among, count - 1)[count - 1]
+                free_in_s[mine] = np.maximum(free_in_s[mine], last)
+        return free_in_s
+
+    def _run_s(self, view: JobView, way: Way) -> list[float]:
+        """Return the seconds that a job takes from each node's GPUs on; infinite where not."""
+        samples = samples_left(view, self._snapshot)
+        return [samples / speed if speed > 0 else math.inf for speed in self._speeds(view, way)]
+
+    def _speeds(self, view: JobView, way: Way) -> list[float]:
+        """Return samples/s with a GPU of each node; 0 where the job cannot be."""
+        idle = idle_cluster(self._snapshot.cluster)
+        return [
+            self._speed(view, way, node)
+            if node.gpu_type in way.types
+            and view.job.may_start_on(node.name)
+            and idle.fits(view.job, on_one_node(node.name, 1))
+            else 0.0
+            for node in self._nodes
+        ]
+
+    def _speed(self, view: JobView, way: Way, node: Node) -> float:
+        speeds, profile, count = self._snapshot.speeds, view.job.profile, way.count
+        if count <= node.gpus:
+            return speeds.speed(profile, on_one_node(node.name, count))
+        return count * speeds.per_gpu(profile, node.gpu_type, count, nodes=2)
+
+
+def _held_for_s(snapshot: Snapshot, placed: Mapping[str, Placed]) -> dict[str, list[float]]:
+    """Return, for each GPU of a node that a job has, the seconds for which it goes on."""
+    held: dict[str, list[float]] = {}
+    for job_id, entry in placed.items():
+        view, place = snapshot.jobs[job_id], entry.placements[0].configuration
+        speed = snapshot.speeds.speed(view.job.profile, place)
+        left_s = samples_left(view, snapshot) / speed if speed > 0 else 0.0
+        for name, gpus in place:
+            held.setdefault(name, []).extend([left_s] * gpus)
+    return held
