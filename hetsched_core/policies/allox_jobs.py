@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement.entries import NO_ROOM, behind, plan_placing
-from hetsched_core.placement.free import idle_cluster, on_one_node
+from hetsched_core.placement.free import FreeGpus, idle_cluster, on_one_node
 from hetsched_core.placement.keep import staying
 from hetsched_core.placement.one_type import Line, one_type_way
 from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
@@ -50,6 +50,7 @@ from hetsched_core.types import (
     submission_order,
 )
 
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -93,9 +94,10 @@ class AlloxJobs:
             for at in range(0, len(part), self.together):
                 if line.none_is_left:
                     break
-                # Were one whose turn it is to wait for faster GPUs, others would have its turn.
                 some = part[at : at + self.together]
-                for view, gpu_type in gpus.match(some, ways, idle_alone=len(parts) > 1):
+                # Were one whose turn it is to wait for faster GPUs, others would have its turn.
+                which = gpus.idle() if len(parts) > 1 else gpus.holding(some, ways, line.free)
+                for view, gpu_type in gpus.match(some, ways, which):
                     _serve(snapshot, line, view, ways[view.id], gpu_type)
 
         def waits(snapshot: Snapshot, view: JobView) -> Waiting:
@@ -144,46 +146,79 @@ class _Gpus:
             free_in_s += left_s + [0.0] * (many - len(left_s))
             on_node += [at] * many
         self._on_node: Ints = np.array(on_node, np.int64)
-        self._types = [self._nodes[at].gpu_type for at in on_node]
+        self._types = np.array([self._nodes[at].gpu_type for at in on_node])
         self._free_in_s: Floats = np.array(free_in_s, np.float64)
+        self._free_for: dict[int, Floats] = {}
+
+    def idle(self) -> Bools:
+        """Return (G,) which are idle."""
+        found: Bools = self._free_in_s == 0.0
+        return found
+
+    def holding(self, views: Sequence[JobView], ways: Mapping[str, Way], free: FreeGpus) -> Bools:
+        """Return (N, G) which GPUs are a place for each job.
+
+        Those are not that are idle, as many as it needs, and do not hold it: they are too far
+        apart, say, or the CPUs beside them are in use.
+        """
+        held = np.ones((len(views), len(self._on_node)), np.bool_)
+        for at, view in enumerate(views):
+            way, job = ways[view.id], view.job
+            if way.count == 1 and not (job.cpus_per_gpu or job.memory_mb_per_gpu):
+                continue  # Any idle GPU holds it.
+            idle = self._free_for_s(way.count) == 0.0
+            for gpu_type in way.types:
+                mine = idle & (self._types == gpu_type)
+                if mine.any() and not self._fits(free, view, way, gpu_type):
+                    held[at, mine] = False
+        return held
+
+    def _fits(self, free: FreeGpus, view: JobView, way: Way, gpu_type: str) -> bool:
+        return fastest_fit(self._snapshot, free, view.job, way, (gpu_type,)) is not None
 
     def match(
-        self, views: Sequence[JobView], ways: Mapping[str, Way], *, idle_alone: bool
+        self, views: Sequence[JobView], ways: Mapping[str, Way], which: Bools
     ) -> list[tuple[JobView, str]]:
-        """Match jobs to the GPUs, or the idle ones; return each with a GPU type, first to begin.
+        """Match jobs to the GPUs; return each with a GPU type, those first that begin first.
 
         The GPUs are free later from then on, by what is matched to them.
+
+        Args:
+            views: N jobs.
+            ways: how each could run.
+            which: (G,) or (N, G), the GPUs that are a place for them.
         """
         gpus = np.array([ways[view.id].count for view in views], np.float64)
         run_s = np.array([self._run_s(view, ways[view.id]) for view in views])
         run_s = run_s.reshape(len(views), len(self._nodes))[:, self._on_node]
-        if idle_alone:
-            run_s[:, self._free_in_s > 0] = math.inf
+        run_s = np.where(which, run_s, math.inf)
         delay_s = run_s * gpus[:, None]
-        free_for_s = {count: self._free_for_s(count) for count in set(gpus.astype(int).tolist())}
-        free_in_s = np.array([free_for_s[ways[view.id].count] for view in views])
+        free_in_s = np.array([self._free_for_s(ways[view.id].count) for view in views])
         free_in_s = free_in_s.reshape(run_s.shape)
         lined_up = []
         for gpu, queue in enumerate(match(run_s, free_in_s, delay_s)):
             for place, job in enumerate(queue):
                 lined_up.append((place, float(delay_s[job, gpu]), job, gpu))
                 self._free_in_s[gpu] += delay_s[job, gpu]
+                self._free_for.clear()
         # On which of a type's GPUs a job is first makes no difference to the sum.
-        return [(views[job], self._types[gpu]) for *_, job, gpu in sorted(lined_up)]
+        return [(views[job], str(self._types[gpu])) for *_, job, gpu in sorted(lined_up)]
 
     def _free_for_s(self, count: int) -> Floats:
         """Return (G,) seconds until each GPU is free for a job of so many, with the others of it.
 
         They are of the GPU's node where that has as many, else of its type.
         """
+        if count in self._free_for:
+            return self._free_for[count]
         free_in_s = self._free_in_s.copy()
         for at, node in enumerate(self._nodes) if count > 1 else ():
             mine = self._on_node == at
-            of_type = np.array([gpu_type == node.gpu_type for gpu_type in self._types])
-            among = self._free_in_s[mine if count <= node.gpus else of_type]
+            among = self._free_in_s[mine if count <= node.gpus else self._types == node.gpu_type]
             if len(among) >= count:
                 last = np.partition(among, count - 1)[count - 1]
                 free_in_s[mine] = np.maximum(free_in_s[mine], last)
+        self._free_for[count] = free_in_s
         return free_in_s
 
     def _run_s(self, view: JobView, way: Way) -> list[float]:
@@ -205,7 +240,7 @@ class _Gpus:
 
     def _speed(self, view: JobView, way: Way, node: Node) -> float:
         speeds, profile, count = self._snapshot.speeds, view.job.profile, way.count
-        if count <= node.gpus:
+        if count <= node.gpus and view.job.min_nodes < 2:
             return speeds.speed(profile, on_one_node(node.name, count))
         return count * speeds.per_gpu(profile, node.gpu_type, count, nodes=2)
 

@@ -16,7 +16,16 @@ from immutables import Map
 from hetsched_core.policies.allox import match
 from hetsched_core.policies.allox_jobs import AlloxJobs
 from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.types import Cluster, JobView, Node, NodeCondition, Shape, Submission, Waiting
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    Node,
+    NodeCondition,
+    Shape,
+    Speeds,
+    Submission,
+    Waiting,
+)
 from tests.hetsched_core.policies.worlds import (
     answer,
     ends,
@@ -175,6 +184,27 @@ def test_gangs_of_several_nodes_count_as_fast_as_they_are_there() -> None:
         shapes = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
         plan = planned(AlloxJobs(), cluster, new, speeds=speeds, shapes=shapes)
         assert where(plan) == {"new": place}
+
+
+def test_a_gang_goes_elsewhere_where_idle_gpus_of_its_type_do_not_hold_it() -> None:
+    """Two fast GPUs are idle, on one node: it asks for two, and the other is busy for days."""
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2), c=("k80", 2), d=("k80", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.5}})
+    runs = sized("runs", 1e6, held(on(a=2), speed=2.0), counts=(2,))
+    new = with_job(sized("new", 100.0, counts=(2,)), min_nodes=2)
+    plan = planned(AlloxJobs(), cluster, runs, new, speeds=speeds)
+    assert where(plan) == {"runs": "a:2", "new": "c:1+d:1"}
+
+
+def test_a_gang_that_asks_for_several_nodes_counts_as_fast_as_it_is_on_several() -> None:
+    """The fast type is the slower one on two nodes."""
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2), c=("k80", 2), d=("k80", 2))
+    of_type = {"v100": 1.0, "k80": 0.5}
+    near = linear_speeds(cluster, {"m": of_type}).table("m")
+    table = replace(near, several_nodes=near.one_node * np.array([[0.1], [1.0]]))
+    new = with_job(sized("new", 100.0, counts=(2,)), min_nodes=2)
+    plan = planned(AlloxJobs(), cluster, new, speeds=Speeds(cluster, {"m": table}))
+    assert where(plan) == {"new": "c:1+d:1"}
 
 
 def test_a_gang_does_not_wait_for_a_type_of_which_too_much_is_down() -> None:
