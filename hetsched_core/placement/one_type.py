@@ -263,13 +263,14 @@ class Line:
         return self.free.full or self._barred == self._snapshot.cluster.mask(None)
 
     def serve(self, view: JobView, way: Way, fit: Fit) -> None:
-        """Place a job in a way on GPUs of one type, or let it wait."""
+        """Place a job in a way on GPUs of one type, or let it wait; it may be served again."""
         snapshot, job = self._snapshot, view.job
         types, idle = not_barred(snapshot.cluster, self.free, job, way, self._barred)
         found = fit(snapshot, idle, job, way, types)
         if found is not None:
             self.free.take(job, found)
             self.placed[view.id] = Placed((Placement(found),))
+            self.waits.pop(view.id, None)
             return
         mine = reach(job, way, snapshot.cluster)
         self.waits[view.id] = AHEAD if mine & self._barred else NO_ROOM

@@ -18,6 +18,7 @@ Trace: docs/policies/allox.md.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement.entries import NO_ROOM, behind, plan_placing
-from hetsched_core.placement.free import FreeGpus, idle_cluster, on_one_node
+from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster, on_one_node
 from hetsched_core.placement.keep import staying
 from hetsched_core.placement.one_type import Line, one_type_way
 from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
@@ -97,8 +98,8 @@ class AlloxJobs:
                 some = part[at : at + self.together]
                 # Were one whose turn it is to wait for faster GPUs, others would have its turn.
                 which = gpus.idle() if len(parts) > 1 else gpus.holding(some, ways, line.free)
-                for view, gpu_type in gpus.match(some, ways, which):
-                    _serve(snapshot, line, view, ways[view.id], gpu_type)
+                for equals, gpu_type in gpus.match(some, ways, which):
+                    _serve(snapshot, line, equals, ways, gpu_type)
 
         def waits(snapshot: Snapshot, view: JobView) -> Waiting:
             return line.waits.get(view.id) or behind(snapshot, view)
@@ -106,11 +107,18 @@ class AlloxJobs:
         return plan_placing(snapshot, line.placed, waits, Replan())
 
 
-def _serve(snapshot: Snapshot, line: Line, view: JobView, way: Way, gpu_type: str) -> None:
-    """Let a job begin on GPUs of the type that it is matched to, or wait for these."""
+def _serve(
+    snapshot: Snapshot, line: Line, equals: deque[JobView], ways: Mapping[str, Way], gpu_type: str
+) -> None:
+    """Let the first of equal jobs begin on GPUs of the type that one is matched to, or wait."""
+    view = equals[0]
+    way = ways[view.id]
     line.serve(view, Way(way.count, (gpu_type,), mixed=False), fastest_fit)
-    waits = line.waits.get(view.id)
-    if waits is NO_ROOM and fastest_fit(snapshot, line.free, view.job, way, way.types) is not None:
+    if view.id in line.placed:
+        equals.popleft()
+        return
+    elsewhere = fastest_fit(snapshot, line.free, view.job, way, way.types) is not None
+    if elsewhere and line.waits[view.id] is NO_ROOM:
         line.waits[view.id] = _SOONER
 
 
@@ -178,10 +186,12 @@ class _Gpus:
 
     def match(
         self, views: Sequence[JobView], ways: Mapping[str, Way], which: Bools
-    ) -> list[tuple[JobView, str]]:
-        """Match jobs to the GPUs; return each with a GPU type, those first that begin first.
+    ) -> list[tuple[deque[JobView], str]]:
+        """Match jobs to the GPUs; return GPU types, those first on which one is to begin first.
 
-        The GPUs are free later from then on, by what is matched to them.
+        With each type are the jobs that are equal to the one that is matched to it, in order: it
+        makes no difference to the sum which of them begins. The GPUs are free later from then on,
+        by what is matched to them.
 
         Args:
             views: N jobs.
@@ -201,8 +211,15 @@ class _Gpus:
                 lined_up.append((place, float(delay_s[job, gpu]), job, gpu))
                 self._free_in_s[gpu] += delay_s[job, gpu]
                 self._free_for.clear()
-        # On which of a type's GPUs a job is first makes no difference to the sum.
-        return [(views[job], str(self._types[gpu])) for *_, job, gpu in sorted(lined_up)]
+        equals: dict[tuple[object, ...], deque[JobView]] = {}
+        kinds = [
+            (view.job.profile, ways[view.id].count, PerGpu.of(view.job), run_s[at].tobytes())
+            for at, view in enumerate(views)
+        ]
+        for kind, view in zip(kinds, views, strict=True):
+            equals.setdefault(kind, deque()).append(view)
+        # On which of a type's GPUs a job is first makes no difference to the sum either.
+        return [(equals[kinds[job]], str(self._types[gpu])) for *_, job, gpu in sorted(lined_up)]
 
     def _free_for_s(self, count: int) -> Floats:
         """Return (G,) seconds until each GPU is free for a job of so many, with the others of it.

@@ -246,6 +246,19 @@ def test_what_runs_stays_to_its_end_and_the_shortest_goes_first() -> None:
     assert ends(log) == {"a": 50.0, "c": 55.0, "b": 64.0}
 
 
+@pytest.mark.parametrize("jobs", [3, 5, 9])
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_equal_jobs_those_that_came_first_begin(jobs: int, count: int) -> None:
+    cluster = cluster_of(a=("v100", 2), b=("k80", 2))
+    names = [f"j{at:02d}" for at in range(jobs)]
+    views = [
+        with_job(sized(name, 50.0, counts=(count,)), submit_s=float(at))
+        for at, name in enumerate(names)
+    ]
+    plan = planned(AlloxJobs(), cluster, *reversed(views), now=20.0)
+    assert list(where(plan)) == names[: 4 // count]
+
+
 def test_of_many_the_shortest_are_matched_first_and_nothing_stays_idle() -> None:
     """Eight GPUs, and three at a time; by the fast GPU that is left the longest gains most."""
     views = [sized(f"j{at}", 100.0 - at) for at in range(9)]

@@ -540,10 +540,11 @@ def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:
     assert set(site.world.nodes) == {"n1"}
 
 
-def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers() -> None:
+@pytest.mark.parametrize("policy", ["sjf", "allox-jobs"])
+def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers(policy: str) -> None:
     jobs = [replace(OTHER, id=f"{k}", mark=OTHER.mark.replace("b2", f"x{k}")) for k in (11, 9, 100)]
     later = replace(WAITING, id="8", submit_s=WAITING.submit_s + 1)
-    site = Site(*jobs, later, nodes=(node("n0", used=2),), policy="sjf")
+    site = Site(*jobs, later, nodes=(node("n0", used=2),), policy=policy)
     assert list(places(site.cycle())) == ["9", "11"]
 
 
