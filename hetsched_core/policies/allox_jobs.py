@@ -34,7 +34,7 @@ from hetsched_core.placement.one_type import Line, one_type_way
 from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
 from hetsched_core.placement.ways import Way
 from hetsched_core.policies.allox import match
-from hetsched_core.policies.job_size import expected_left_s, samples_left
+from hetsched_core.policies.job_size import LONGEST_S, expected_left_s, samples_left
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.site import portions
 from hetsched_core.types import (
@@ -268,7 +268,7 @@ def _held_for_s(snapshot: Snapshot, placed: Mapping[str, Placed]) -> dict[str, l
     for job_id, entry in placed.items():
         view, place = snapshot.jobs[job_id], entry.placements[0].configuration
         speed = snapshot.speeds.speed(view.job.profile, place)
-        left_s = samples_left(view, snapshot) / speed if speed > 0 else 0.0
+        left_s = samples_left(view, snapshot) / speed if speed > 0 else LONGEST_S
         for name, gpus in place:
             held.setdefault(name, []).extend([left_s] * gpus)
     return held

@@ -9,9 +9,9 @@ It plans with sizes as `sjf` and `srtf` have them: samples where a job tells the
 past runs or the time limit, and of a job's times on the GPU types it sees the mean.
 
 Deviations are those of `sched_homo`, but that no job passes a larger one ahead of it that does not
-fit. Besides, jobs that could use no node of those of the batch do
-not wait for it. At a site users take turns, each with its jobs of the batch first, and what a batch
-leaves idle goes to others. Trace: docs/policies/sched-homo.md.
+fit. Besides, jobs that could use no node of those of the batch do not wait for it. At a site users
+take turns, each with its jobs of the batch first, and what a batch leaves idle goes to others.
+Trace: docs/policies/sched-homo.md.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def rows(
 class TimeBar:
     """How long completed jobs take on average under one policy, or took in the log.
 
-    `waits`, `runs` and `takes` are in one unit for all policies; `wait_share` and `run_share` are
-    lengths of a bar, as shares of the longest.
+    `waits`, `runs` and `takes` have a unit each, the same for all policies; `wait_share` and
+    `run_share` are lengths of a bar, as shares of the longest.
     """
 
     name: str
@@ -114,11 +114,14 @@ def time_bars(
     }
     known = {name: (w.mean, t.mean) for name, (w, t) in means.items() if w and t and t.mean}
     longest_s = max((takes_s for _, takes_s in known.values()), default=0.0)
-    parts = [(wait_s, max(0.0, takes_s - wait_s), takes_s) for wait_s, takes_s in known.values()]
-    texts = iter(durations(*(part for three in parts for part in three)))
+    waits_s = [wait_s for wait_s, _ in known.values()]
+    takes_s = [take_s for _, take_s in known.values()]
+    runs_s = [max(0.0, takes_s[at] - wait_s) for at, wait_s in enumerate(waits_s)]
+    # A unit for each: waits may be a thousandth of the rest.
+    texts = zip(durations(*waits_s), durations(*runs_s), durations(*takes_s), strict=True)
     return tuple(
-        TimeBar(name, next(texts), next(texts), next(texts), wait_s / longest_s, run_s / longest_s)
-        for name, (wait_s, run_s, _) in zip(known, parts, strict=True)
+        TimeBar(name, *shown, waits_s[at] / longest_s, runs_s[at] / longest_s)
+        for at, (name, shown) in enumerate(zip(known, texts, strict=True))
     )
 
 

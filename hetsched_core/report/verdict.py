@@ -211,9 +211,8 @@ def _best(result: Result, infos: Mapping[str, PolicyInfo]) -> Iterator[str]:
         f"under {name}."
     )
     if not rest:
-        waits, waited, runs, ran = durations(
-            waits_s, first[1], max(1.0, took_s - waits_s), max(1.0, first[0] - first[1])
-        )
+        waits, waited = durations(waits_s, first[1])
+        runs, ran = durations(max(1.0, took_s - waits_s), max(1.0, first[0] - first[1]))
         text += f" Of that jobs wait {waits} instead of {waited}, and run {runs} instead of {ran}."
     yield " ".join((text, *_at_what_cost(result, best, infos), *_as_good(result, best, others)))
 
@@ -231,7 +230,9 @@ def _at_what_cost(result: Result, best: str, infos: Mapping[str, PolicyInfo]) ->
 
 def _as_good(result: Result, best: str, others: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     """Name the policies that may be as good, for all that several seeds tell."""
-    those = [policy for policy in others if policy != best and _in_doubt(result, best, policy)]
+    name = _site_policy(result)
+    those = [policy for policy in (name, *others) if policy != best]
+    those = [policy for policy in those if _in_doubt(result, best, policy)]
     if those:
         yield f"Within what the seeds alone make, {' and '.join(those)} may be as good."
 

@@ -193,6 +193,8 @@ def _contenders(table: Mapping[str, object], folder: Path) -> list[Contender]:
     varied = [key for key, value in parameters.items() if isinstance(value, list)]
     file, _ = file_and_class(name)
     source = name if file is None else str(folder.resolve() / name)
+    if "," in source:
+        raise InputError(f"policy {name!r}: commas part policies, and {source!r} has one")
     return [
         Contender(source, source, choice, {key: choice[key] for key in varied})
         for choice in _choices(f"policy {name!r}", parameters)

@@ -53,6 +53,7 @@ from slurm_plugin.daemon.jobs.copies import (
     ELEMENTS,
     Elements,
     blocked,
+    has_its_end,
     in_turn,
     jobs_of_copies,
     left_of,
@@ -873,7 +874,8 @@ class LiveWorld:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
         # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
-        stoppable = seen.state is not JobState.SUSPENDED and not is_finishing(seen)
+        finishing = is_finishing(seen) or has_its_end(seen)
+        stoppable = seen.state is not JobState.SUSPENDED and not finishing
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)

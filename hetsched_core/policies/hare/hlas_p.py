@@ -31,8 +31,8 @@ _NEEDS = "it needs an executor of training tasks on every GPU; hlas-slots runs l
 class Claim(StrEnum):
     """What is claimed of a job that is guessed to run for so long.
 
-    PRESENT_QUEUE: that it outlasts its queue, if it does by the guess. EVERY_QUEUE: that it
-    outlasts each queue that it does by the guess.
+    PRESENT_QUEUE: that it outlasts its present queue, where the guess says so. EVERY_QUEUE: that it
+    outlasts every queue that the guess says it outlasts.
     """
 
     PRESENT_QUEUE = "present-queue"
@@ -45,7 +45,8 @@ class _Predicting(Hlas, ABC):
 
     convergence: float = parameter(0.05, "part of a loss's way down that is left when a job ends")
     claim: Claim = parameter(
-        Claim.PRESENT_QUEUE, "a guess claims that a job outlasts its queue, or every one it does"
+        Claim.PRESENT_QUEUE,
+        "a guess claims that a job outlasts its queue, or all that it may",
     )
 
     def __post_init__(self) -> None:

@@ -108,29 +108,24 @@ def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
         replace(each, id=f"{array}_{each.element}", array="")
         for each in sorted(all_of, key=lambda job: job.element)
     ]
-    state, over = _state(elements), all(each.over for each in in_turn(elements))
+    going_on = in_turn(elements)
+    states = {each.state for each in going_on}
+    state = next((state for state in _STANDING if state in states), JobState.ENDED)
+    # It has ended when none can go on: with the last of them.
+    ends_s = [each.end_s for each in elements if each.end_s is not None]
     return replace(
         elements[0],
         id=array,
         state=state,
-        over=(over or _has_come_to_its_end(elements)) and state is JobState.COMPLETING,
+        over=all(each.over for each in going_on) and state is JobState.COMPLETING,
+        end_s=max(ends_s, default=None) if state is JobState.ENDED else None,
         copies=tuple(elements),
     )
 
 
-def _state(elements: list[SlurmJob]) -> JobState:
-    """Return where a job stands: it is over when one has ended well, or none can go on.
-
-    Until what still runs has come to its own end, too, the job is completing.
-    """
-    going_on = [each.state for each in in_turn(elements)]
-    state = next((state for state in _STANDING if state in going_on), JobState.ENDED)
-    ends = _has_come_to_its_end(elements) and state is not JobState.ENDED
-    return JobState.COMPLETING if ends else state
-
-
-def _has_come_to_its_end(elements: Iterable[SlurmJob]) -> bool:
-    return any(each.outcome == "COMPLETED" for each in elements)
+def has_its_end(job: SlurmJob) -> bool:
+    """Whether a copy of a job has ended well: what still runs of it comes to its own end."""
+    return any(each.outcome == "COMPLETED" for each in job.copies)
 
 
 def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
@@ -141,7 +136,7 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
     """
     elements = tuple(elements)
     left = [each for each in elements if each.state is not JobState.ENDED]
-    if _has_come_to_its_end(elements):
+    if any(each.outcome == "COMPLETED" for each in elements):
         return [each for each in left if each.state is not JobState.PENDING]
     leads = any(not each.element for each in left)
     return [each for each in left if leads or each.restarts or each.state is not JobState.PENDING]
@@ -150,7 +145,7 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
 def left_of(of_copies: Iterable[SlurmJob]) -> Iterator[Cancel]:
     """Yield the end of elements that wait, of jobs that are over; what runs ends by itself."""
     for job in of_copies:
-        if job.over or job.state is JobState.ENDED:
+        if has_its_end(job) or job.state is JobState.ENDED:
             for each in job.copies:
                 if each.state is JobState.PENDING:
                     yield Cancel(each.id)
@@ -199,8 +194,8 @@ def aims(
 ) -> Iterator[Aim]:
     """Yield the job, or the element, that each action is about; one without any is left out.
 
-    What runs beyond what the policy may give a job is stopped, whatever is planned. Of a job that
-    is over nothing is: it comes to its own end.
+    What runs beyond what the policy may give a job is stopped, whatever is planned, but of one that
+    has its end.
 
     Args:
         managed: all jobs.
@@ -211,7 +206,7 @@ def aims(
     taken: set[str] = set()
     for action in actions:
         known = managed.get(action.key.job)
-        if known is None or known.slurm.over:
+        if known is None:
             continue
         unit: ManagedJob | None = known
         if known.copies:
@@ -226,7 +221,7 @@ def aims(
             taken.add(unit.slurm.id)
             yield Aim(unit, action)
     for known in managed.values():
-        if known.slurm.over:
+        if has_its_end(known.slurm):
             continue
         for number, unit in enumerate(known.surplus.values(), 1):
             if unit.slurm.state is JobState.RUNNING:

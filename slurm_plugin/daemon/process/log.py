@@ -60,6 +60,7 @@ class _Enduring:
         self._cut = False
         # One without a descriptor is in memory.
         with suppress(OSError):
+            stream.flush()
             self._fd = stream.fileno()
             self._ready.register(self._fd, select.POLLOUT)
 

@@ -95,8 +95,8 @@ def test_completion_times_are_split_into_waiting_and_running(fifo: Measures) -> 
     longer, shorter = time_bars([{"fifo": one, "las": other, "hops": none}])
     assert (longer.name, longer.waits, longer.runs, longer.takes) == (
         "fifo",
-        "0.50\N{NO-BREAK SPACE}h",
-        "1.50\N{NO-BREAK SPACE}h",
+        "30.0\N{NO-BREAK SPACE}min",
+        "90.0\N{NO-BREAK SPACE}min",
         "2.00\N{NO-BREAK SPACE}h",
     )
     assert (longer.wait_share, longer.run_share) == (0.25, 0.75)

@@ -190,3 +190,6 @@ def test_several_seeds_give_means_and_say_which_policies_may_be_as_good() -> Non
     (best,) = said(replace(first, other_seeds=seeds, logged=None))
     assert best.startswith("steady has the shortest completion times: 3.00 h on average, 50 % ")
     assert best.endswith("Within what the seeds alone make, las may be as good.")
+    alone = {seed: {"slurm": of(5, 2), "las": of(las, 1)} for seed, las in ((1, 4), (2, 6.5))}
+    (best,) = said(replace(result(las=of(4, 1)), other_seeds=alone, logged=None))
+    assert best.endswith("Within what the seeds alone make, slurm may be as good.")

@@ -180,39 +180,50 @@ def test_one_element_that_ends_well_ends_the_job(policy: str, over: int, runs: b
     others = other, element(2), placed(element(3), "n2")
     used = (0, 4 if runs else 0, 0)
     site = site_of(ended(over, "COMPLETED", "n0"), *others, used=used, policy=policy)
-    # What still runs comes to its end by itself.
+    # What still runs comes to its end by itself, and until then the job is there.
     waits = {Cancel(each.id) for each in others if each.state is JobState.PENDING}
     assert set(site.cycle(3)) == waits
-    assert site.world.managed == {}
+    assert site.world.managed.keys() == ({"7"} if runs else set())
 
 
-@pytest.mark.parametrize("policy", ["hadare", "fifo"])
-def test_a_job_that_has_come_to_its_end_runs_until_its_last_copy_has(policy: str) -> None:
-    other = replace(WAITING, id="9", gpus=4)
-    site = site_of(running(0, "n0"), element(1), other, used=(4,), policy=policy)
-    site.cycle(1)
-    at_s = site.clock.now
-    left_over = running(1, "n1"), element(2)
-    calls = site.see(ended(0, "COMPLETED", "n0", at_s), *left_over, other, nodes=nodes(0, 4))
-    # Another job may have the GPUs; what waits of this one is not needed, what runs is let run.
+@pytest.mark.parametrize(
+    ("policy", "seen_before"),
+    [("hadare", True), ("hadare", False), ("fifo", False), ("steady", False)],
+)
+def test_a_job_that_has_come_to_its_end_runs_until_its_last_copy_has(
+    policy: str, seen_before: bool
+) -> None:
+    other = replace(
+        WAITING, id="9", mark=mark("c9").replace(',"copies":3,"elements":3', ""), gpus=4
+    )
+    site = site_of(used=(4, 4), policy=policy)
+    if seen_before:
+        site.see(running(0, "n1"), running(1, "n0"), other, seconds=1)
+    end = ended(0, "COMPLETED", "n1", site.clock.now)
+    goes_on = running(1, "n0"), element(2)
+    calls = [*site.see(end, *goes_on, other, nodes=nodes(4, 0)), *site.cycle(101)]
+    # What waits of it is not needed, what runs is let run, and another job has the GPUs.
     assert Cancel("7_2") in calls
+    assert ("Enter", "9") in named(calls)
+    assert places(calls)["9"] == ("n1",)
     assert {type(change) for change in calls} <= {Cancel, Enter}
     cluster = site.world.cluster
     assert cluster is not None
     first = site.world.managed["7"].service(cluster)
-    runs = running(8, "n0", array="", id="9")
-    rest = ended(0, "COMPLETED", "n0", at_s), left_over[0], ended(2, "CANCELLED"), runs
+    rest = end, goes_on[0], ended(2, "CANCELLED"), runs_on(other, "n1", gpus=4)
     site.show(*rest, nodes=nodes(4, 4))
-    assert {type(change) for change in site.cycle(100)} <= {Enter}
+    site.cycle(1)
+    assert site.cycle(100) == []
     second = site.world.managed["7"].service(cluster)
     assert first is not None
     assert second is not None
     had = [sum(gpu_s for _, gpu_s in each.gpu_s) for each in (first, second)]
-    assert had[1] - had[0] == pytest.approx(400.0, abs=5.0)
-    assert len(site.world.jobs["7"].runs) == 1
-    gone = ended(1, "COMPLETED", "n1", site.clock.now)
-    site.see(rest[0], gone, *rest[2:], nodes=nodes(4, 0))
+    assert had[1] - had[0] == pytest.approx(400.0, abs=10.0)
+    assert [str(run.configuration) for run in site.world.jobs["7"].runs] == ["n0:4"]
+    last_s = site.clock.now
+    site.see(end, ended(1, "COMPLETED", "n0", last_s), *rest[2:], nodes=nodes(0, 4))
     assert site.world.managed.keys() == {"9"}
+    assert site.world.ended["7"].end_s == last_s
 
 
 def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> None:

@@ -19,6 +19,9 @@ from tests.slurm_plugin.jobs import Submitter, await_job, end_all, is_in, pendin
 
 pytestmark = pytest.mark.slurm
 
+LONG_S = 3600.0
+"""None of these jobs ends before its test has."""
+
 NODES = (
     FakeNode("n0", "v100", 4, (("t4", 2),)),
     FakeNode("n1", "a100", 2, (("1g.10gb", 4),)),
@@ -67,12 +70,12 @@ def test_jobs_get_the_type_that_they_ask_for_or_one_of_those_that_are_there(
     backend: SlurmBackend, submitter: Submitter, policy: str
 ) -> None:
     # It was there before, and has a type that Slurm chose.
-    before = submitter.submit("", "--gpus=1", "--nodelist=n0")
+    before = submitter.submit("", "--gpus=1", "--nodelist=n0", seconds=LONG_S)
     await_job(backend, before, running)
     daemon = daemon_of(backend, policy)
-    t4 = submitter.submit("", "--gpus=t4:1", "--cpus-per-gpu=2")
-    slice_ = submitter.submit("", "--gres=gpu:1g.10gb:3")
-    whole = submitter.submit("", "--gpus-per-node=a100:2")
+    t4 = submitter.submit("", "--gpus=t4:1", "--cpus-per-gpu=2", seconds=LONG_S)
+    slice_ = submitter.submit("", "--gres=gpu:1g.10gb:3", seconds=LONG_S)
+    whole = submitter.submit("", "--gpus-per-node=a100:2", seconds=LONG_S)
     drive(daemon, lambda: all_run(backend, t4, slice_, whole))
     assert parts(backend, t4, slice_, whole) == [
         {"n0-t4": 1},
@@ -81,8 +84,11 @@ def test_jobs_get_the_type_that_they_ask_for_or_one_of_those_that_are_there(
     ]
     (first,) = parts(backend, before)
     v100 = 3 if first == {"n0-v100": 1} else 4
-    some = submitter.submit("--gpu-set=2,3 --gpu-types=v100", "--gpus=3", "--nodes=1")
-    others = [submitter.submit("", f"--gpus={gpus}", "--nodes=1") for gpus in (1, 2)]
+    words = "--gpu-set=2,3 --gpu-types=v100"
+    some = submitter.submit(words, "--gpus=3", "--nodes=1", seconds=LONG_S)
+    others = [
+        submitter.submit("", f"--gpus={gpus}", "--nodes=1", seconds=LONG_S) for gpus in (1, 2)
+    ]
     drive(daemon, lambda: all_run(backend, some, *others))
     held = Counter[str]()
     for each in parts(backend, some, *others):
