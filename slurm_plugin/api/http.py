@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import threading
 from socketserver import ThreadingMixIn
@@ -14,6 +15,15 @@ MOST_AT_ONCE = 32
 """Connections beyond these are closed at once: each has a thread and an open file."""
 
 
+def at_once(most: int) -> int:
+    """Return so many connections, or as many as leave three quarters of the open files to others.
+
+    A process that can open no more file can do nothing else either.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if files == resource.RLIM_INFINITY else max(1, min(most, files // 4))
+
+
 class BoundedThreads(ThreadingMixIn):
     """Serves each connection in a thread, and no more than so many at a time."""
 
@@ -21,7 +31,7 @@ class BoundedThreads(ThreadingMixIn):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Make the server, which nobody has asked anything yet."""
-        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._free = threading.BoundedSemaphore(at_once(MOST_AT_ONCE))
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.http import at_once
 from slurm_plugin.daemon.spool.moves import user_name
 
 _LONGEST = 4096
@@ -88,6 +89,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, *args: Any) -> None:
         self._heard: Counter[int] = Counter()
+        self._most = at_once(_MOST_AT_ONCE)
         self._changed = threading.Condition()
         super().__init__(*args)
 
@@ -95,7 +97,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         """Hear an asker in a thread of its own, so many of each user and no more."""
         uid = _uid(request)
         with self._changed:
-            if self._heard[uid] >= MOST_OF_ONE_USER or self._heard.total() >= _MOST_AT_ONCE:
+            if self._heard[uid] >= MOST_OF_ONE_USER or self._heard.total() >= self._most:
                 self.shutdown_request(request)
                 return
             self._heard[uid] += 1

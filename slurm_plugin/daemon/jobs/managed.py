@@ -438,8 +438,11 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     if seen.state is not JobState.PENDING:
         return None
     code = code_of(seen.reason)
+    # Where it cannot start by its constraints or the topology Slurm sets its priority to 0 as well:
+    # that is no word of its user's, and says something of the nodes.
+    held = seen.held and not (seen.entered and word_of(seen.reason) == "BadConstraints")
     # An element of a gang that is held keeps the others from starting without it.
-    if code is ReasonCode.HELD or seen.held or any(member.held for member in seen.members):
+    if code is ReasonCode.HELD or held or any(member.held for member in seen.members):
         told = code is ReasonCode.HELD or seen.held_by_slurm or seen.lost_reservation
         return Reason(ReasonCode.HELD, detail=seen.reason if told else "")
     # Of limits it has nothing to say before it has been placed: Slurm has not tried to start it.

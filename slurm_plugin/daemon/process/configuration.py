@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 import textwrap
 import tomllib
 from collections.abc import Mapping
@@ -168,6 +169,10 @@ def to_toml(configuration: DaemonConfiguration | None) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return setting -> value of a file, and its table of parameters as text."""
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        # A pipe would have the daemon wait for what is written into it.
+        raise InputError(f"{path} is no regular file; write the settings into one")
     try:
         text = path.read_text(encoding="utf-8")
         if text.startswith("\ufeff"):

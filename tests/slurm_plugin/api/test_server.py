@@ -213,3 +213,13 @@ def test_the_end_waits_for_answers_that_are_being_made(path: Path) -> None:
     server.close()
     assert len(told) == 1
     asker.join()
+
+
+@pytest.mark.parametrize(("files", "most"), [(1024, 256), (64, 16), (3, 1)])
+def test_connections_leave_open_files_to_all_else(files: int, most: int) -> None:
+    code = (
+        "import resource; from slurm_plugin.api.http import at_once; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); print(at_once(256))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == most

@@ -145,6 +145,20 @@ def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_ag
     assert took_s == pytest.approx(60, abs=3)
 
 
+def test_a_job_that_slurm_holds_for_where_it_was_placed_gives_its_place_to_others() -> None:
+    site = Site(WAITING)
+    site.cycle()
+    other = replace(OTHER, user="bob", account="other", qos="other")
+    # Slurm has set its priority to 0: no switch of its topology joins the nodes, say.
+    seen = replace(placed(WAITING, "n0"), reason="BadConstraints", held=True)
+    site.show(seen, other, nodes=(node("n0", used=3),))
+    _, calls = site.until_called(100)
+    assert {left(WAITING), entry(other, "n0")} <= {*calls, *site.cycle()}
+    for _ in range(54):
+        assert site.see(WAITING, seconds=1) == []
+        assert site.blocked() == Reason(ReasonCode.NOT_STARTED, detail="BadConstraints")
+
+
 @pytest.mark.parametrize(
     ("said", "within_s"),
     [("MaxGRESPerAccount", 1), ("Licenses", 1), ("ReqNodeNotAvail", 7), ("QuuxLimit", 7)],

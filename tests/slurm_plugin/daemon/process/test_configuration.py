@@ -61,6 +61,13 @@ def test_what_the_file_does_not_say_has_its_default(write: Write) -> None:
     assert (read.partitions, read.jobs) == (frozenset(), JobSelection.MARKED)
 
 
+def test_a_pipe_in_the_place_of_the_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(InputError, match="is no regular file"):
+            read_configuration(odd, {}, {})
+
+
 def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: Write) -> None:
     path = write(f'{GPU}cycle_s = 2\npolicy = "hops"\n[parameters]\nwindow = 3\nlam = 0.5\n')
     read = read_configuration(path, {"cycle_s": "0.5", "backend": "commands"}, {"window": "4"})
