@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from job_wrappers.executor.job import Task, TaskJob
+from job_wrappers.executor.order import FixedOrder, Order
 from job_wrappers.executor.process import JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
@@ -57,6 +58,7 @@ class Executor(AbstractContextManager["Executor"]):
 
     Each job has a process of its own, which it is given from those that stand by, and loses when
     its last task is done, or when it fails. Models go to the device and leave it as `kept` says.
+    What runs next is asked anew after each task (`Order`), so that it may change meanwhile.
 
         with Executor(folder, jobs, device="cuda:0", limit=30 << 30) as executor:
             for outcome in executor.run(order):
@@ -71,17 +73,22 @@ class Executor(AbstractContextManager["Executor"]):
         device: str = "cpu",
         limit: int | None = None,
         standby: int = 2,
+        expected: int = 0,
+        most_processes: int | None = None,
         task_timeout_s: float | None = None,
     ) -> None:
         """Start the processes that stand by.
 
         Args:
             folder: where the jobs' rounds are, shared by all executors that run tasks of them.
-            jobs: all of which tasks may come.
+            jobs: of which tasks may come; more may be admitted.
             device: as torch names it.
             limit: bytes on the device that models, and what the running task takes beside its own,
                 may fill; None for no limit. The context of each process comes on top.
-            standby: processes that wait for a job.
+            standby: processes that wait for a job, as far as jobs without one are there.
+            expected: jobs beyond those that are there, for which processes wait, too.
+            most_processes: with more, those go whose jobs have no task ahead and ran longest ago;
+                they come back by what is in the folder. None for no limit.
             task_timeout_s: after which a task has failed; None for never.
         """
         self._folder = folder
@@ -90,6 +97,8 @@ class Executor(AbstractContextManager["Executor"]):
         self._limit = limit
         self._task_timeout_s = task_timeout_s
         self._most_standby = standby
+        self._expected = expected
+        self._most_processes = most_processes
         self._standby: deque[Process] = deque()
         self._running: dict[str, Process] = {}
         self._failed: dict[str, str] = {}
@@ -117,23 +126,39 @@ class Executor(AbstractContextManager["Executor"]):
         for process in self._standby:
             process.settle()
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """Why each job failed that did."""
+        return dict(self._failed)
+
+    def admit(self, job: TaskJob) -> None:
+        """Let tasks of another job come."""
+        self._jobs[job.name] = job
+        self._stand_by()
+
+    def heed(self) -> None:
+        """Take the answers that have come, so that `failed` names whatever has failed since."""
+        for name in list(self._running):
+            self._try(name, Process.idle)
+
+    def run(self, tasks: Sequence[Task] | Order) -> Iterator[Outcome]:
         """Run tasks in this order and yield what becomes of each.
 
-        A job that fails takes no other with it; its tasks are passed over.
+        A job that fails takes no other with it; its tasks are passed over. In the end the gradients
+        of all tasks are written.
 
         Raises:
             ValueError: a task is of no job of this executor, or of no round of its job.
         """
-        for task in tasks:
-            job = self._jobs.get(task.job)
-            if job is None or task.round >= job.rounds or task.number >= job.scale:
-                raise ValueError(f"{task} is no task of {', '.join(self._jobs)}")
+        order = FixedOrder(tasks) if isinstance(tasks, Sequence) else tasks
+        for known in order.ahead():
+            self._check(known)
         ended_s = 0.0
-        for at, task in enumerate(tasks):
+        while (task := order.next()) is not None:
+            self._check(task)
             if task.job not in self._failed:
                 try:
-                    outcome = self._run(task, tasks[at + 1 :], ended_s)
+                    outcome = self._run(task, order, ended_s)
                 except JobFailedError as error:
                     self._fail(task.job, str(error))
                 else:
@@ -141,8 +166,16 @@ class Executor(AbstractContextManager["Executor"]):
                     yield outcome
                     continue
             yield Outcome(task, failed=self._failed[task.job])
+        for name in list(self._running):
+            self._try(name, lambda process: process.settle(self._task_timeout_s))
 
-    def _run(self, task: Task, ahead: Sequence[Task], ended_s: float) -> Outcome:
+    def _check(self, task: Task) -> None:
+        job = self._jobs.get(task.job)
+        if job is None or task.round >= job.rounds or task.number >= job.scale:
+            raise ValueError(f"{task} is no task of {', '.join(self._jobs)}")
+
+    def _run(self, task: Task, order: Order, ended_s: float) -> Outcome:
+        ahead = order.ahead()
         names = [task.job, *(t.job for t in ahead)]
         process = self._of(task.job)
         process.settle(self._task_timeout_s if process.size else START_TIMEOUT_S)
@@ -150,16 +183,17 @@ class Executor(AbstractContextManager["Executor"]):
         self._make_room(names)
         process.ask("train", answers=2, round=task.round, number=task.number)
         process.held = process.size
+        # The one that ran last is the last to go.
+        self._running[task.job] = self._running.pop(task.job)
         self._prepare_next(process, names, ahead)
         trained = process.answer(self._task_timeout_s)["trained"]
         self._working[task.job] = max(self._working.get(task.job, 0), trained["working"])
         held = sum(p.held for p in self._running.values())
-        done = task.job not in names[1:]
-        if done:
+        if order.over(task.job):
             # Its last gradients are written and its model overwritten before it goes.
-            process.ask("evict")
-            process.settle(self._task_timeout_s)
-            self._running.pop(task.job).kill()
+            self._end(process)
+            del self._running[task.job]
+        self._let_go(order, names)
         began_s = float(trained["began_s"])
         waited_s = began_s - ended_s + trained["stalled_s"] if ended_s else 0.0
         return Outcome(
@@ -172,6 +206,21 @@ class Executor(AbstractContextManager["Executor"]):
             held=held,
             working=trained["working"],
         )
+
+    def _let_go(self, order: Order, names: Sequence[str]) -> None:
+        """End the processes of other jobs that are over, and of those beyond the limit."""
+        spare = [name for name in self._running if name not in names]
+        beyond = len(self._running) - (self._most_processes or len(self._running))
+        for name in spare:
+            if beyond > 0 or order.over(name):
+                beyond -= 1
+                self._try(name, self._end)
+                self._running.pop(name, None)
+
+    def _end(self, process: Process) -> None:
+        process.ask("evict")
+        process.settle(self._task_timeout_s)
+        process.kill()
 
     def _make_room(self, names: Sequence[str]) -> None:
         """Take from the device what is not to stay there while the first of these jobs runs."""
@@ -187,7 +236,9 @@ class Executor(AbstractContextManager["Executor"]):
 
     def _kept(self, names: Sequence[str]) -> list[str]:
         sizes = {name: process.size for name, process in self._running.items() if process.size}
-        return kept(names, sizes, self._working.get(names[0]), self._limit)
+        # After what is known to come, what ran last: it may come again.
+        order = [*names, *reversed(self._running)]
+        return kept(order, sizes, self._working.get(names[0]), self._limit)
 
     def _prepare_next(self, running: Process, names: Sequence[str], ahead: Sequence[Task]) -> None:
         """Let the next task of another job get ready while the first runs, unless that ends."""
@@ -223,7 +274,7 @@ class Executor(AbstractContextManager["Executor"]):
         return self._running[name]
 
     def _stand_by(self) -> None:
-        waiting = len(self._jobs) - len(self._begun)
+        waiting = len(self._jobs) - len(self._begun) + self._expected
         while len(self._standby) < min(self._most_standby, waiting):
             self._standby.append(self._start())
 

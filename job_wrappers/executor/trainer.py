@@ -94,6 +94,9 @@ class Trainer:
         """Run a task and return what came of it, and what `store` is to be given."""
         now = time.monotonic()
         if self._rounds.has(round_, number):
+            # The process that left the round's last gradient may have been killed before its step.
+            if self._rounds.newest() == round_ and self._advance(round_) == Advance.OWN:
+                self._round = round_ + 1
             return TaskResult(None, now, now), None
         self._take(round_)
         host = self._batch_of(round_, number)
@@ -131,8 +134,11 @@ class Trainer:
         if made is not None:
             self._rounds.put(*made)
             # Where another process was quicker, its own counts: it is read when it is needed.
-            if self._rounds.advance(made[0], self._step) == Advance.OWN:
+            if self._advance(made[0]) == Advance.OWN:
                 self._round = made[0] + 1
+
+    def _advance(self, round_: int) -> Advance:
+        return self._rounds.advance(round_, self._step)
 
     def _take(self, round_: int) -> None:
         """Set the host's side to what a round begins with."""
