@@ -1,0 +1,177 @@
+"""The folder that is a pool, as those see it who submit trainings and run their tasks.
+
+    pool.json             what the pool is: its policy, by `hetsched pool create`
+    trainings/NAME.json   what was submitted, written once
+    members/ID.json       a GPU that runs tasks; touched while it does, gone when it has ended
+    orders/ID.json        what it is to run, replaced as a whole
+    outcomes/ID.jsonl     what became of it, a line when a task begins and one when it has trained
+    rounds/NAME/          the training's states and gradients (`executor.rounds`)
+    results/NAME.json     how a training ended
+    stop                  once it is there, the pool ends (stop-when-done: with its last training)
+
+The format is `hetsched-pool/1`: docs/formats/pool.md. Every file is written whole by one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from job_wrappers import files
+from job_wrappers.executor.job import Task, TaskJob
+
+SCHEMA = "hetsched-pool/1"
+
+FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
+
+
+@dataclass(frozen=True)
+class PoolFolder:
+    """A pool.
+
+    Attributes:
+        path: its folder.
+    """
+
+    path: Path
+
+    def check(self) -> PoolFolder:
+        """Return it if it is a pool.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not (self.path / "pool.json").is_file():
+            raise ValueError(f"{self.path} is no pool; `hetsched pool create {self.path}` makes it")
+        return self
+
+    @property
+    def rounds(self) -> Path:
+        """Where the trainings' states and gradients are."""
+        return self.path / "rounds"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the pool is to end."""
+        return (self.path / "stop").exists()
+
+    def ended(self, name: str) -> bool:
+        """Whether a training has ended, however it has."""
+        return (self.path / "results" / f"{name}.json").exists()
+
+    def training(self, name: str) -> TaskJob | None:
+        """Return what an executor is told of a training; None where there is none."""
+        try:
+            said = json.loads((self.path / "trainings" / f"{name}.json").read_text())
+            known = {field.name for field in fields(TaskJob)}
+            return TaskJob(**{key: value for key, value in said.items() if key in known})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def add(self, values: Mapping[str, object]) -> None:
+        """Leave a training.
+
+        Raises:
+            ValueError: its name is taken.
+            OSError: it cannot be written.
+        """
+        path = self.path / "trainings" / f"{values['name']}.json"
+        text = json.dumps({"schema": SCHEMA, **values}, allow_nan=False)
+        if not files.write_once(path, [text.encode()]):
+            raise ValueError(f"{self.path} has a training {values['name']!r} already; name another")
+
+
+@dataclass(frozen=True)
+class OrderFile:
+    """What a member is to run.
+
+    Attributes:
+        begun: how many tasks the member had begun when this was written, as far as was known.
+        tasks: those after them, in order.
+    """
+
+    begun: int
+    tasks: tuple[Task, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> OrderFile:
+        """Read a file; one that is not there, or of another form, orders nothing."""
+        try:
+            said = json.loads(path.read_text())
+            tasks = tuple(Task(str(job), int(r), int(k)) for job, r, k in said["tasks"])
+            return cls(int(said["begun"]), tasks)
+        except (OSError, ValueError, TypeError, KeyError):
+            return cls(0, ())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a member runs.
+
+    Attributes:
+        id: names the member, and no other one ever.
+        host: as the machine calls itself.
+        device: as torch names it.
+        gpu_type: as Slurm names it.
+        pid: of its process on the host.
+        since_s: when it began (UTC).
+    """
+
+    id: str
+    host: str
+    device: str
+    gpu_type: str
+    pid: int
+    since_s: float
+
+
+class Desk:
+    """A member's files: it tells of itself, and is told its order."""
+
+    def __init__(self, folder: PoolFolder, place: Place) -> None:
+        """Join the pool.
+
+        Raises:
+            OSError: something cannot be written.
+        """
+        self._folder, self.place = folder, place
+        self._member = folder.path / "members" / f"{place.id}.json"
+        self._order = folder.path / "orders" / f"{place.id}.json"
+        self._seen: object = None
+        self.order = OrderFile(0, ())
+        outcomes = folder.path / "outcomes" / f"{place.id}.jsonl"
+        self._outcomes = os.open(outcomes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        text = json.dumps({"schema": SCHEMA, **asdict(place)})
+        files.write_whole(self._member, [text.encode()])
+
+    def close(self) -> None:
+        """Leave the pool."""
+        self._member.unlink(missing_ok=True)
+        self._order.unlink(missing_ok=True)
+        os.close(self._outcomes)
+
+    def beat(self) -> None:
+        """Show that it is alive."""
+        os.utime(self._member)
+
+    def tell(self, what: str, **values: Any) -> None:
+        """Add a line to what became of tasks, as one write."""
+        line = json.dumps({"what": what, **values})
+        os.write(self._outcomes, line.encode() + b"\n")
+
+    def look(self) -> bool:
+        """Take the order that stands now; return whether it is another one."""
+        try:
+            found = self._order.stat()
+        except OSError:
+            seen: object = None
+        else:
+            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if seen == self._seen:
+            return False
+        self._seen, self.order = seen, OrderFile.read(self._order)
+        return True

@@ -1,0 +1,106 @@
+"""A member of a pool: one GPU that runs tasks of trainings in the order that it is given."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Callable
+
+from job_wrappers.executor import Executor
+from job_wrappers.executor.process import JobFailedError
+from job_wrappers.pool.folder import Desk, Place, PoolFolder
+from job_wrappers.pool.order import PoolOrder, words_of
+
+BEAT_S = 1.0
+"""How often a member shows that it is alive."""
+
+MOST_PROCESSES = 16
+"""Trainings that keep a process on one GPU though they have nothing to do there now."""
+
+
+def run_member(
+    folder: PoolFolder,
+    device: str,
+    gpu_type: str,
+    *,
+    memory_mib: int | None = None,
+    task_timeout_s: float | None = None,
+    stopped: Callable[[], bool],
+) -> int:
+    """Run tasks until the pool ends, or `stopped` says so; what runs then is finished.
+
+    Returns:
+        0 when it was told to end, 2 when the device cannot be used.
+    """
+    limit = memory_mib << 20 if memory_mib else None
+    with Executor(
+        *(folder.rounds, []),
+        device=device,
+        limit=limit,
+        expected=2,
+        most_processes=MOST_PROCESSES,
+        task_timeout_s=task_timeout_s,
+    ) as executor:
+        try:
+            executor.await_standby()
+        except JobFailedError as error:
+            sys.stderr.write(f"pool member: {error}\n")
+            return 2
+        host = socket.gethostname()
+        word = device.replace(":", "")
+        id_ = f"{host.partition('.')[0]}-{word}-{os.getpid()}-{secrets.token_hex(3)}"
+        desk = Desk(folder, Place(id_, host, device, gpu_type, os.getpid(), time.time()))
+        over = threading.Event()
+        heart = threading.Thread(target=_beat, args=(desk, over), daemon=True)
+        heart.start()
+        try:
+            order = PoolOrder(folder, desk, executor, stopped)
+            for outcome in executor.run(order):
+                if not outcome.failed:
+                    desk.tell(
+                        "trained",
+                        **words_of(outcome.task),
+                        loss=_finite(outcome.loss),
+                        train_s=outcome.ended_s - outcome.began_s,
+                        switch_s=outcome.switch_s,
+                        kept=outcome.kept,
+                        at_s=time.time(),
+                    )
+            order.tell_failures()
+        finally:
+            over.set()
+            heart.join()
+            desk.close()
+    return 0
+
+
+def device_of(local_rank: int) -> str:
+    """Return the device of a worker, as torch names it: its GPU, or the CPU where there is none.
+
+    Asked of a process of its own, since one that has looked holds on to what it has found.
+    """
+    look = "import torch; print(torch.cuda.device_count())"
+    found = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=False
+    )
+    count = found.stdout.strip()
+    return f"cuda:{local_rank % int(count)}" if count.isdecimal() and int(count) else "cpu"
+
+
+def _finite(loss: float | None) -> float | None:
+    # JSON has no infinity, and a training with one fails by its gradients.
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _beat(desk: Desk, over: threading.Event) -> None:
+    while not over.wait(BEAT_S):
+        # A file system that is away for a while is no reason to stop.
+        with suppress(OSError):
+            desk.beat()

@@ -1,0 +1,113 @@
+"""The order that a pool's scheduler leaves for a member, as an executor takes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Callable
+
+from job_wrappers.executor import Executor, Task, TaskJob
+from job_wrappers.executor.rounds import Rounds
+from job_wrappers.pool.folder import Desk, PoolFolder
+
+POLL_S = 0.01
+"""How often a member looks for something to do."""
+
+AHEAD = 32
+"""So many tasks are looked at to decide which models stay."""
+
+
+class PoolOrder:
+    """The tail of the order may be replaced at any time; a task that has begun stays begun.
+
+    A task is taken once its round is open, so that an executor never waits for tasks of others: one
+    of them may have to come here instead.
+    """
+
+    def __init__(
+        self, folder: PoolFolder, desk: Desk, executor: Executor, stopped: Callable[[], bool]
+    ) -> None:
+        """Take tasks until `stopped` says so, or the pool ends."""
+        self._folder, self._desk, self._executor = folder, desk, executor
+        self._stopped = stopped
+        self._jobs: dict[str, TaskJob] = {}
+        self._begun: list[Task] = []
+        self._left: list[Task] = []
+        self._told: set[str] = set()
+
+    def next(self) -> Task | None:
+        """Take the next task, once there is one whose round is open; None when all is to end."""
+        while not (self._stopped() or self._folder.stopped):
+            self.tell_failures()
+            self._look()
+            while self._left and self._passed_over(self._left[0]):
+                self._left.pop(0)
+            if self._left and self._open(self._left[0]):
+                task = self._left.pop(0)
+                self._begun.append(task)
+                self._desk.tell("began", **words_of(task), at_s=time.time())
+                return task
+            time.sleep(POLL_S)
+        return None
+
+    def ahead(self) -> Sequence[Task]:
+        """Return what comes next, as it was ordered last."""
+        self._look()
+        return tuple(task for task in self._left[:AHEAD] if not self._passed_over(task))
+
+    def over(self, job: str) -> bool:
+        """Whether a training has ended, or has all its rounds."""
+        known = self._jobs.get(job)
+        return known is None or self._folder.ended(job) or self._newest(known) >= known.rounds
+
+    def tell_failures(self) -> None:
+        """Tell of trainings that have failed here, each once."""
+        self._executor.heed()
+        for name, why in self._executor.failed.items():
+            if name not in self._told:
+                self._told.add(name)
+                self._desk.tell("failed", job=name, why=why)
+
+    def _look(self) -> None:
+        if not self._desk.look():
+            return
+        order = self._desk.order
+        self._left = list(order.tasks)
+        # What has begun since it was written.
+        for task in self._begun[order.begun :]:
+            if task in self._left:
+                self._left.remove(task)
+
+    def _passed_over(self, task: Task) -> bool:
+        """Whether a task is of no training, or of one that needs no more of it."""
+        if task.job in self._told or self._folder.ended(task.job):
+            return True
+        if task.job not in self._jobs:
+            job = self._folder.training(task.job)
+            if job is None:
+                return True
+            self._jobs[task.job] = job
+            self._executor.admit(job)
+        job = self._jobs[task.job]
+        return task.round >= job.rounds or task.number >= job.scale
+
+    def _open(self, task: Task) -> bool:
+        """Whether the round before is done, or lacks nothing but its step."""
+        if task.round == 0:
+            return True
+        job = self._jobs[task.job]
+        newest = self._newest(job)
+        if newest != task.round - 1:
+            return newest >= task.round
+        rounds = Rounds(self._folder.rounds / job.name, job.scale)
+        return all(rounds.has(newest, number) for number in range(job.scale))
+
+    def _newest(self, job: TaskJob) -> int:
+        newest = Rounds(self._folder.rounds / job.name, job.scale).newest()
+        return -1 if newest is None else newest
+
+
+def words_of(task: Task) -> dict[str, object]:
+    """Return a task as a line tells it."""
+    return asdict(task)
