@@ -111,9 +111,15 @@ class Hare:
             sequences = tuple(
                 TaskSequence(gpus[m].node, gpus[m].number, blocks[m]) for m in sorted(blocks)
             )
-        # A job that found no room beside the others is tried again when one of them has gone.
-        others = frozenset() if all_served else frozenset({Trigger.ARRIVAL, Trigger.END})
-        replan = Replan(on=others | {Trigger.NODE})
+        on = {Trigger.NODE}
+        if not all_served:
+            # A job that found no room beside the others is tried again when one of them has gone.
+            on |= {Trigger.ARRIVAL, Trigger.END}
+        if not isinstance(snapshot, OfflineSnapshot):
+            # It was not told what will come: a pool's batch is planned anew when it grows, and when
+            # the times of tasks turn out to be others than they were taken for.
+            on |= {Trigger.ARRIVAL, Trigger.PROFILE}
+        replan = Replan(on=frozenset(on))
         return task_plan(snapshot, sequences, replan, diagnostics=diagnostics)
 
     def best(self, instance: Instance) -> tuple[Schedule, Diagnostics]:

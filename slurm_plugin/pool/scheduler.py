@@ -1,0 +1,132 @@
+"""The loop of a pool's scheduler: observe, plan where the plan in force wants it, hand out orders.
+
+All that it knows is in the pool's folder, so it may be killed at any time: members go on with the
+orders that they have, and the next scheduler goes on from there. What a policy remembers is lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Planner, Policy, policy_names, policy_type
+from hetsched_core.types import EMPTY_PLAN, ExecutionModel
+from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.orders import assign, hand_out
+from slurm_plugin.pool.snapshot import Showing
+from slurm_plugin.pool.state import PoolState
+
+POLL_S = 0.02
+"""How often the pool's files are looked at."""
+
+
+class Scheduler:
+    """The scheduler of one pool.
+
+    Attributes:
+        state: what it knows of the pool.
+        plans: how many plans it has made.
+        broken: how many of them broke rules, and were not used.
+    """
+
+    def __init__(
+        self, pool: Pool, policy: Policy, say: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Plan by this policy; `say` is told what goes wrong.
+
+        Raises:
+            InputError: the policy schedules no tasks.
+        """
+        check_policy(policy)
+        self.state = PoolState(pool, time.time)
+        self.plans = self.broken = 0
+        self._say = say
+        self._showing = Showing(self.state, policy.info.knows)
+        self._planner = Planner(policy, time.perf_counter)
+        self._said: set[str] = set()
+
+    def step(self) -> None:
+        """Look at the pool once, and do what is to be done."""
+        state, showing = self.state, self._showing
+        state.observe()
+        for name, result in state.close():
+            state.pool.end(name, result)
+        if state.ended and not state.active and state.pool.stops_when_done:
+            state.pool.stop()
+        for problem in set(state.problems.values()) - self._said:
+            self._said.add(problem)
+            self._say(problem)
+        hand_out(state)
+        showing.look(state.now_s)
+        if showing.cluster is not None and showing.jobs and self._planner.due(showing):
+            self._plan()
+            hand_out(state)
+
+    def run(self) -> None:
+        """Go on until the pool is to end."""
+        while not self.state.pool.stopped:
+            self.step()
+            time.sleep(POLL_S)
+
+    def _plan(self) -> None:
+        planner, showing = self._planner, self._showing
+        answer = planner.ask(showing.snapshot(self.state.now_s, planner.plan))
+        self.plans += 1
+        showing.planned()
+        if answer.violations:
+            # What was ordered before goes on; the policy begins afresh when something happens.
+            self.broken += 1
+            planner.plan = EMPTY_PLAN
+            self._say(f"a plan was not used: {answer.violations[0]}")
+            return
+        planner.plan = answer.plan
+        assign(self.state, answer.plan)
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuse a policy that schedules no tasks.
+
+    Raises:
+        InputError: says which do.
+    """
+    info = policy.info
+    if info.model is not ExecutionModel.TASKS:
+        raise InputError(
+            f"policy {info.name!r} places whole jobs, and a pool runs tasks; valid: "
+            f"{', '.join(pool_policies())}"
+        )
+
+
+def pool_policies() -> list[str]:
+    """Return the names of the policies that a pool can have."""
+    return [n for n in policy_names() if policy_type(n).info.model is ExecutionModel.TASKS]
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Hold the lock of the pool's scheduler.
+
+    Raises:
+        InputError: another one holds it.
+    """
+    with (path / "scheduler.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another scheduler runs the pool {path}; `hetsched pool stop {path}` ends it"
+            ) from None
+        yield
+
+
+def scheduled(path: Path) -> bool:
+    """Whether a scheduler holds the lock of the pool now."""
+    try:
+        with only_one(path):
+            return False
+    except InputError:
+        return True

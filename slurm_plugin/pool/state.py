@@ -1,0 +1,354 @@
+"""What runs in a pool and how far its trainings are, by its files alone.
+
+A task counts once its gradient is a file. One that has trained on a member that is there is as good
+as done: its gradient is on its way. One that a member has begun runs there, until it has trained or
+the member is gone. So whatever is killed, what was under way is not begun, and no more is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.types import Trigger
+from slurm_plugin.pool.folder import OutcomeReader, Pool
+from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Member, Result, Trained, Training
+from slurm_plugin.pool.times import LearnedTimes
+
+DEAD_S = 15.0
+"""A member that has not shown itself for so long is gone; it shows itself every second."""
+
+Task = tuple[str, int, int]
+"""(training, round, number)."""
+
+
+@dataclass
+class Station:
+    """A member and what it does.
+
+    Attributes:
+        member: which.
+        running: the task that it is in, or was given to begin at once.
+        since_s: since when (UTC).
+        given: whether `running` has yet to begin.
+        begun: how many tasks it has begun.
+        todo: what it is to run after that, as far as it stands in its order.
+        rest: what comes then.
+        busy_s: seconds for which it has trained.
+        dirty: whether its order is not what the file says.
+    """
+
+    member: Member
+    running: Task | None = None
+    since_s: float = 0.0
+    given: bool = False
+    begun: int = 0
+    todo: deque[Task] = field(default_factory=deque)
+    rest: Iterator[Task] = field(default_factory=lambda: iter(()))
+    busy_s: float = 0.0
+    dirty: bool = False
+
+
+@dataclass
+class Standing:
+    """A training that has not ended, and how far it is.
+
+    Attributes:
+        training: what was submitted.
+        rounds: done, by the states that are there.
+        gradients: tasks of the next round whose gradients are there.
+        trained: its tasks that have trained, and where.
+        losses: round -> task -> loss.
+        ended_s: when the last task of a round had trained (UTC).
+    """
+
+    training: Training
+    rounds: int = 0
+    gradients: frozenset[int] = frozenset()
+    trained: dict[tuple[int, int], str] = field(default_factory=dict)
+    losses: dict[int, dict[int, float]] = field(default_factory=dict)
+    ended_s: float = 0.0
+
+    def done(self, round_: int) -> set[int]:
+        """Return which tasks of a round need not be begun any more, those that run not counted."""
+        if round_ < self.rounds:
+            return set(range(self.training.scale))
+        found = {k for r, k in self.trained if r == round_}
+        if round_ == self.rounds:
+            found |= self.gradients
+            if len(self.gradients) == self.training.scale and not self.trained:
+                # Its step was lost with the process that was to do it: one task is passed over
+                # again, which closes the round.
+                found.discard(self.training.scale - 1)
+        return found
+
+    def loss(self) -> tuple[float, ...]:
+        """Return the mean loss of each round that is done and of which any was told."""
+        return tuple(
+            sum(told.values()) / len(told)
+            for round_, told in sorted(self.losses.items())
+            if round_ < self.rounds
+        )
+
+
+class PoolState:
+    """All members and trainings of a pool, brought up to date by `observe`.
+
+    Attributes:
+        pool: the pool.
+        stations: those members that are there, by id.
+        active: trainings that have not ended, by name.
+        ended: names of those that have.
+        times: what is known of how long tasks take.
+        triggers: what has happened that may want a plan; taken away by whoever plans.
+        moved: whether anything has happened since.
+        now_s: when it was observed (UTC).
+        problems: files that cannot be read, and why.
+        failures: trainings that are to end, and why.
+    """
+
+    def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
+        """Know nothing yet; `clock` gives seconds UTC."""
+        self.pool = pool
+        self.stations: dict[str, Station] = {}
+        self.active: dict[str, Standing] = {}
+        self.ended: set[str] = set()
+        self.times = LearnedTimes()
+        self.triggers: set[Trigger] = set()
+        self.moved = False
+        self.now_s = clock()
+        self.problems: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        self._clock = clock
+        self._outcomes = OutcomeReader(pool)
+        self._host = socket.gethostname()
+        self._places: dict[str, Member] = {}
+        self._keys: dict[str, str] = {}
+        self._early: dict[str, list[tuple[str, Line]]] = {}
+
+    def observe(self) -> None:
+        """Look at all files once."""
+        self.now_s = self._clock()
+        self._find_trainings()
+        there = self._find_members()
+        # Those that are gone may have told of losses and times before.
+        for id_ in sorted({*self._outcome_files(), *there}):
+            for line in self._outcomes.new(id_):
+                self._note(id_, line)
+        for id_ in sorted(set(self.stations) - there):
+            del self.stations[id_]
+            self._happened(Trigger.NODE)
+        for standing in self.active.values():
+            self._progress(standing)
+
+    def close(self) -> list[tuple[str, Result]]:
+        """Take out the trainings that are done or have failed, and return how they ended."""
+        found = []
+        for name, standing in list(self.active.items()):
+            why = self.failures.pop(name, "")
+            if not why and standing.rounds < standing.training.rounds:
+                continue
+            state = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
+            result = Result(
+                *(SCHEMA, why, str(state), standing.loss(), standing.training.submit_s),
+                *(self.now_s, standing.rounds),
+            )
+            found.append((name, result))
+            self._leave(name)
+        return found
+
+    def runs(self, name: str) -> list[Station]:
+        """Return where tasks of a training run."""
+        return [s for s in self.stations.values() if s.running and s.running[0] == name]
+
+    def open(self, task: Task) -> bool:
+        """Whether the round of a task has begun, or is about to."""
+        standing = self.active.get(task[0])
+        if standing is None:
+            return False
+        return task[1] <= standing.rounds
+
+    def stale(self, task: Task) -> bool:
+        """Whether a task is not to be begun any more: done, or of no training that is there."""
+        standing = self.active.get(task[0])
+        if standing is None or task[1] < standing.rounds:
+            return True
+        return task[2] in standing.done(task[1])
+
+    def _happened(self, trigger: Trigger) -> None:
+        self.triggers.add(trigger)
+        self.moved = True
+
+    def _find_trainings(self) -> None:
+        ended = self.pool.names("results")
+        for name in sorted(ended & set(self.active)):
+            self._leave(name)
+        self.ended |= ended
+        for name in sorted(self.pool.names("trainings") - self.ended - set(self.active)):
+            try:
+                self.active[name] = Standing(self.pool.training(name))
+            except InputError as error:
+                self.problems[name] = str(error)
+                continue
+            for id_, line in self._early.pop(name, []):
+                self._note(id_, line)
+            self._happened(Trigger.ARRIVAL)
+
+    def _leave(self, name: str) -> None:
+        del self.active[name]
+        self.ended.add(name)
+        for station in self.stations.values():
+            if station.running and station.running[0] == name and station.given:
+                station.running, station.given = None, False
+            station.dirty = station.dirty or any(task[0] == name for task in station.todo)
+            station.todo = deque(task for task in station.todo if task[0] != name)
+        self._happened(Trigger.END)
+
+    def _find_members(self) -> set[str]:
+        there = set()
+        # By the file system's clock: that of another host may differ.
+        clock = self.pool.path / "clock"
+        clock.touch(mode=0o600)
+        present_s = clock.stat().st_mtime
+        for id_ in sorted(self.pool.names("members")):
+            try:
+                member = self._places.get(id_) or self.pool.member(id_)
+                age_s = present_s - (self.pool.path / "members" / f"{id_}.json").stat().st_mtime
+            except FileNotFoundError:
+                continue
+            except InputError as error:
+                self.problems[id_] = str(error)
+                continue
+            self._places[id_] = member
+            if age_s > DEAD_S or (member.host == self._host and not _runs(member.pid)):
+                continue
+            there.add(id_)
+            if id_ not in self.stations:
+                self.stations[id_] = Station(member, dirty=True)
+                self._happened(Trigger.NODE)
+        return there
+
+    def _outcome_files(self) -> list[str]:
+        with os.scandir(self.pool.path / "outcomes") as entries:
+            return [entry.name[:-6] for entry in entries if entry.name.endswith(".jsonl")]
+
+    def _note(self, id_: str, line: Line) -> None:
+        self.moved = True
+        standing = self.active.get(line.job)
+        if standing is None and line.job not in self.ended:
+            # Another host may be shown the outcome before the training.
+            self._early.setdefault(line.job, []).append((id_, line))
+        station = self.stations.get(id_)
+        if isinstance(line, Failed):
+            if standing is not None:
+                self.failures.setdefault(line.job, line.why or "it failed")
+            if station is not None and station.running and station.running[0] == line.job:
+                station.running, station.given = None, False
+            return
+        task = line.job, line.round, line.number
+        if isinstance(line, Began):
+            if station is not None:
+                _begin(station, task, line.at_s)
+            return
+        self._trained(station, standing, id_, line)
+
+    def _trained(
+        self, station: Station | None, standing: Standing | None, id_: str, line: Trained
+    ) -> None:
+        task = line.job, line.round, line.number
+        if station is not None:
+            station.busy_s += line.train_s
+            if station.running == task:
+                station.running = None
+        gpu_type, key = self._gpu_type(id_), self._key(line.job)
+        if line.loss is not None and gpu_type and key:
+            self.times.trained(key, gpu_type, line.train_s)
+        if standing is None:
+            return
+        standing.trained[task[1:]] = id_
+        standing.ended_s = max(standing.ended_s, line.at_s)
+        if line.loss is not None:
+            standing.losses.setdefault(line.round, {})[line.number] = line.loss
+
+    def _key(self, name: str) -> str:
+        """Return the key of a training, which may have ended."""
+        if name not in self._keys:
+            try:
+                self._keys[name] = self.pool.training(name).key
+            except InputError:
+                return ""
+        return self._keys[name]
+
+    def _gpu_type(self, id_: str) -> str:
+        """Return the type of a member; "" of one that went before it was seen."""
+        return self._places[id_].gpu_type if id_ in self._places else ""
+
+    def _progress(self, standing: Standing) -> None:
+        training = standing.training
+        before = standing.rounds, standing.gradients
+        standing.rounds, standing.gradients = self.pool.progress(training.name, training.scale)
+        standing.trained = {
+            (round_, number): id_
+            for (round_, number), id_ in standing.trained.items()
+            if round_ >= standing.rounds and id_ in self.stations
+        }
+        if (standing.rounds, standing.gradients) == before:
+            return
+        self.moved = True
+        if standing.rounds > before[0] and standing.ended_s:
+            try:
+                closed_s = _written_s(self.pool.state(training.name, standing.rounds))
+            except FileNotFoundError:
+                return
+            self.times.synchronised(training.key, closed_s - standing.ended_s)
+
+
+def cancel(pool: Pool, name: str) -> None:
+    """End a training, as failed by its user's wish.
+
+    Raises:
+        InputError: there is none of this name, or it has ended.
+    """
+    names = pool.names("trainings") - pool.names("results")
+    if name not in names:
+        raise unknown("training", name, names)
+    state = PoolState(pool, time.time)
+    state.observe()
+    state.failures = {name: "cancelled"}
+    for ended, result in state.close():
+        if ended == name:
+            pool.end(name, result)
+
+
+def _begin(station: Station, task: Task, at_s: float) -> None:
+    """Note that a member has begun a task, which may be one of an older order."""
+    given = station.running if station.given else None
+    station.begun += 1
+    station.running, station.since_s, station.given = task, at_s, False
+    if task == given:
+        return
+    if given is not None:
+        station.todo.appendleft(given)
+    if task in station.todo:
+        # What it has passed over before it needs no more of it.
+        while station.todo.popleft() != task:
+            pass
+
+
+def _written_s(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this host is there and has not ended."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return said.rpartition(")")[2].split()[0] not in "ZX"

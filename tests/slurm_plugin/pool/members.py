@@ -1,0 +1,87 @@
+"""Pools with real files and simulated members, which train nothing and are as quick as a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from slurm_plugin.pool.folder import Pool, create
+from slurm_plugin.pool.records import SCHEMA, Member, Training
+
+
+def pool(path: Path, policy: str = "hlas") -> Pool:
+    return create(path / "pool", policy, {})
+
+
+def training(name: str, rounds: int = 2, scale: int = 1, **others: Any) -> Training:
+    others.setdefault("submit_s", 1.0)
+    return Training(SCHEMA, name, "jobs.py:make", rounds, scale, key="make", **others)
+
+
+class Hand:
+    """A member whose tasks a test begins and ends by hand."""
+
+    def __init__(self, pool: Pool, id_: str, gpu_type: str = "v100") -> None:
+        self.pool, self.id = pool, id_
+        self.begun: list[tuple[str, int, int]] = []
+        member = Member(SCHEMA, id_, socket.gethostname(), "cpu", gpu_type, os.getpid(), 1.0)
+        self.file = pool.path / "members" / f"{id_}.json"
+        self.file.write_text(json.dumps(asdict(member)))
+
+    def order(self) -> list[tuple[str, int, int]]:
+        """Return what it is to run now, as a member reads it."""
+        try:
+            said = json.loads((self.pool.path / "orders" / f"{self.id}.json").read_text())
+        except FileNotFoundError:
+            return []
+        tasks = [(str(job), int(r), int(k)) for job, r, k in said["tasks"]]
+        for task in self.begun[said["begun"] :]:
+            if task in tasks:
+                tasks.remove(task)
+        return tasks
+
+    def begin(self, task: tuple[str, int, int] | None = None) -> tuple[str, int, int]:
+        task = task or self.order()[0]
+        self.begun.append(task)
+        self.tell(what="began", job=task[0], round=task[1], number=task[2], at_s=time.time())
+        return task
+
+    def train(self, task: tuple[str, int, int], loss: float = 1.0, train_s: float = 0.5) -> None:
+        self.tell(
+            what="trained",
+            job=task[0],
+            round=task[1],
+            number=task[2],
+            at_s=time.time(),
+            train_s=train_s,
+            switch_s=0.0,
+            kept=True,
+            loss=loss,
+        )
+
+    def store(self, task: tuple[str, int, int], scale: int = 1, step: bool = True) -> None:
+        """Leave a gradient, and the next round's state if it was the last of `scale`."""
+        name, round_, number = task
+        folder = self.pool.path / "rounds" / name
+        folder.mkdir(exist_ok=True)
+        gradients = [folder / f"round-{round_:06}.task-{k:03}.gradient" for k in range(scale)]
+        gradients[number].touch()
+        if step and all(path.exists() for path in gradients):
+            (folder / f"round-{round_ + 1:06}.state").touch()
+            for path in gradients:
+                path.unlink()
+
+    def run(self, scale: int = 1, train_s: float = 0.5) -> tuple[str, int, int]:
+        task = self.begin()
+        self.train(task, train_s=train_s)
+        self.store(task, scale)
+        return task
+
+    def tell(self, **line: Any) -> None:
+        with (self.pool.path / "outcomes" / f"{self.id}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")

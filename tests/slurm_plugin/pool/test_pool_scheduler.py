@@ -1,0 +1,313 @@
+"""The scheduler of a pool, step by step, with members that a test moves by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import make_policy
+from slurm_plugin.pool import Scheduler
+from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.scheduler import only_one, pool_policies
+from tests.slurm_plugin.pool.members import Hand, pool, training
+
+POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
+
+
+def scheduler(of: Pool, policy: str = "hlas", **parameters: str) -> Scheduler:
+    def say(text: str) -> None:
+        raise AssertionError(text)
+
+    return Scheduler(of, make_policy(policy, parameters), say)
+
+
+def worked_off(made: Scheduler, hands: list[Hand], scale: int = 1, steps: int = 400) -> list[str]:
+    """Let members run whatever they are ordered, one task at a time, until all has ended."""
+    ran: list[str] = []
+    for _ in range(steps):
+        made.step()
+        if not made.state.active:
+            return ran
+        for hand in hands:
+            if hand.order() and made.state.open(hand.order()[0]):
+                name, round_, number = hand.run(scale)
+                ran.append(f"{name} {round_} {number}")
+    raise AssertionError(f"{sorted(made.state.active)} did not end; ran {ran}")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_of_tasks_runs_each_task_of_all_trainings_once(
+    policy: str, tmp_path: Path
+) -> None:
+    made = pool(tmp_path)
+    hands = [Hand(made, "a0"), Hand(made, "a1", "t4"), Hand(made, "b0")]
+    for name, rounds in (("x", 3), ("y", 2), ("z", 2)):
+        made.add(training(name, rounds, 2, group="search"))
+    groups = {"groups": "3"} if policy.startswith("hlas") else {}
+    ran = worked_off(scheduler(made, policy, **groups), hands, scale=2)
+    wanted = {f"{n} {r} {k}" for n, rounds in (("x", 3), ("y", 2), ("z", 2))
+              for r in range(rounds) for k in range(2)}  # fmt: skip
+    assert sorted(ran) == sorted(wanted)
+    for name, rounds in (("x", 3), ("y", 2), ("z", 2)):
+        result = made.result(name)
+        assert result is not None
+        assert (result.failed, result.rounds, len(result.losses)) == ("", rounds, rounds)
+        assert result.state == f"rounds/{name}/round-{rounds:06}.state"
+
+
+def test_only_policies_of_tasks_are_taken_and_the_message_names_them(tmp_path: Path) -> None:
+    assert tuple(pool_policies()) == POLICIES
+    with pytest.raises(InputError, match=f"'las' places whole jobs.*valid: {', '.join(POLICIES)}"):
+        scheduler(pool(tmp_path), "las")
+
+
+def test_the_tail_of_an_order_is_replaced_when_a_training_comes_and_what_runs_goes_on(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
+    made.add(training("long", 50))
+    made_by.step()
+    assert hand.order()[:2] == [("long", 0, 0), ("long", 1, 0)]
+    hand.begin()
+    made_by.step()
+    # By weight it goes before all that has not begun.
+    made.add(training("urgent", 2, weight=1000.0))
+    made_by.step()
+    assert hand.order()[:3] == [("urgent", 0, 0), ("urgent", 1, 0), ("long", 1, 0)]
+
+
+def test_a_task_of_an_older_order_that_begins_meanwhile_is_not_given_to_another_member(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
+    made.add(training("long", 50))
+    made_by.step()
+    hand.run()
+    made_by.step()
+    older = hand.order()
+    made.add(training("urgent", 1, weight=1000.0))
+    made_by.step()
+    assert hand.order()[1] == ("urgent", 0, 0)
+    # It was given this one before the other came, and so begins it; and then the next of the order
+    # that it knew, before it has seen the new one.
+    hand.train(hand.begin(older[0]))
+    hand.store(older[0])
+    hand.begin(older[1])
+    made_by.step()
+    station = made_by.state.stations["a0"]
+    assert station.running == older[1]
+    assert hand.order()[0] == ("urgent", 0, 0)
+    assert older[1] not in hand.order()
+
+
+def test_what_a_member_ran_when_it_was_killed_is_run_by_another_and_no_more_is_lost(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    lost, other = Hand(made, "a0"), Hand(made, "b0")
+    made_by = scheduler(made, "hlas", groups="2")
+    made.add(training("x", 2, 2))
+    made_by.step()
+    assert {lost.begin()[2], other.begin()[2]} == {0, 1}
+    # One has trained, and was killed before its gradient was there; the other's is.
+    lost.train(lost.begun[0])
+    other.train(other.begun[0])
+    other.store(other.begun[0], 2)
+    made_by.step()
+    assert (lost.order(), other.order()) == ([], [])
+    lost.file.unlink()
+    made_by.step()
+    assert other.order() == [lost.begun[0]]
+    assert worked_off(made_by, [other], 2)[0] == f"x 0 {lost.begun[0][2]}"
+
+
+def test_a_round_of_which_only_the_step_is_missing_is_closed_by_one_of_its_tasks(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    lost, other = Hand(made, "a0"), Hand(made, "b0")
+    made.add(training("x", 1))
+    made_by = scheduler(made, "hare")
+    made_by.step()
+    first, then = (lost, other) if lost.order() else (other, lost)
+    task = first.begin()
+    first.train(task)
+    first.store(task, step=False)
+    made_by.step()
+    assert (lost.order(), other.order()) == ([], [])
+    first.file.unlink()
+    made_by.step()
+    assert then.order() == [task]
+
+
+def test_the_next_scheduler_goes_on_where_the_last_was_killed(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hands = [Hand(made, "a0"), Hand(made, "b0", "t4")]
+    for name in "xyz":
+        made.add(training(name, 4))
+    first = scheduler(made, "hlas-p", groups="2")
+    first.step()
+    done = [hand.run() for hand in hands]
+    first.step()
+    begun = hands[0].begin()
+    again = scheduler(made, "hlas-p", groups="2")
+    again.step()
+    assert again.state.stations["a0"].running == begun
+    assert again.state.times.measured("make", "t4")
+    hands[0].train(begun)
+    hands[0].store(begun)
+    ran = worked_off(again, hands)
+    tasks = [*ran, *(f"{n} {r} {k}" for n, r, k in [*done, begun])]
+    assert sorted(tasks) == sorted(f"{name} {r} 0" for name in "xyz" for r in range(4))
+    x = made.result("x")
+    assert x is not None
+    assert len(x.losses) == 4
+
+
+def test_members_come_and_go_and_all_is_planned_anew(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    one = Hand(made, "a0")
+    for name in "xyz":
+        made.add(training(name, 3))
+    made_by = scheduler(made, "allox")
+    made_by.step()
+    one.begin()
+    made_by.step()
+    assert set(made_by.state.stations) == {"a0"}
+    more = [Hand(made, "b0"), Hand(made, "b1")]
+    made_by.step()
+    assert all(hand.order() for hand in more)
+    more[1].file.unlink()
+    one.train(one.begun[0])
+    one.store(one.begun[0])
+    ran = worked_off(made_by, [one, more[0]])
+    assert len(ran) == len(set(ran)) == 8
+    assert set(made_by.state.stations) == {"a0", "b0"}
+
+
+def test_a_member_that_shows_itself_no_more_is_gone_and_comes_back_when_it_does(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made_by.step()
+    long_ago = hand.file.stat().st_mtime - 100.0
+    os.utime(hand.file, (long_ago, long_ago))
+    made_by.step()
+    assert not made_by.state.stations
+    os.utime(hand.file)
+    made_by.step()
+    assert set(made_by.state.stations) == {"a0"}
+
+
+def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("bad", 3, submit_s=1.0))
+    made.add(training("good", 3, submit_s=2.0))
+    made_by.step()
+    hand.begin()
+    hand.tell(what="failed", job="bad", why="its data is gone")
+    worked_off(made_by, [hand])
+    bad, good = made.result("bad"), made.result("good")
+    assert bad is not None
+    assert good is not None
+    assert (bad.failed, bad.rounds) == ("its data is gone", 0)
+    assert (good.failed, good.rounds) == ("", 3)
+
+
+def test_times_are_estimated_by_the_published_rates_and_then_learned(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    fast, slow = Hand(made, "a0", "v100"), Hand(made, "b0", "k80")
+    made.add(training("x", 30))
+    made_by = scheduler(made, "hare")
+    made_by.step()
+    times = made_by.state.times
+    assert times.of("make", "k80").train_s > 2.0 * times.of("make", "v100").train_s
+    # The one that is published as the faster one is not, here.
+    for _ in range(4):
+        made_by.step()
+        fast.run(train_s=9.0)
+    assert times.of("make", "v100").train_s == 9.0
+    assert times.of("make", "k80").train_s > 18.0
+    slow_task = ("x", 4, 0)
+    slow.begin(slow_task)
+    slow.train(slow_task, train_s=0.25)
+    slow.store(slow_task)
+    made_by.step()
+    assert times.of("make", "k80").train_s == 0.25
+    # So hare has moved what is left.
+    made_by.step()
+    assert len(slow.order()) > len(fast.order())
+
+
+def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 2))
+    made_by.step()
+    hand.tell(what="began", job="../x", round=0, number=0, at_s=1.0)
+    hand.tell(what="began", job="x", round=-1, number=0, at_s=1.0)
+    hand.tell(what="gone")
+    with (made.path / "outcomes" / "a0.jsonl").open("a") as file:
+        file.write("not JSON\n[]\n")
+    worked_off(made_by, [hand])
+    assert made_by.state._outcomes.rejected == 5
+
+
+def test_a_training_that_cannot_be_read_is_told_once_and_holds_up_no_other(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    (made.path / "trainings" / "bad.json").write_text(
+        '{"schema": "hetsched-pool/1", "name": "bad"}'
+    )
+    said: list[str] = []
+    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    made.add(training("good", 2))
+    worked_off(made_by, [Hand(made, "a0")])
+    assert len(said) == 1
+    assert "bad.json" in said[0]
+
+
+def test_a_pool_has_one_scheduler_at_a_time(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    taken = pytest.raises(InputError, match="another scheduler runs the pool")
+    with only_one(made.path), taken, only_one(made.path):
+        pass
+    with only_one(made.path):
+        pass
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    made.add(training("x"))
+    with pytest.raises(InputError, match="a training 'x' already"):
+        made.add(training("x"))
+    assert (made.path.stat().st_mode & 0o777) == 0o700
+
+
+def stopped(pool: Pool) -> bool:
+    return pool.stopped
+
+
+def test_a_pool_that_is_to_stop_when_it_is_done_stops_then_and_not_before(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.stop(when_done=True)
+    made_by.step()
+    assert not stopped(made)
+    made.add(training("x", 1))
+    made_by.step()
+    assert not stopped(made)
+    hand.run()
+    made_by.step()
+    made_by.step()
+    assert stopped(made)
+    # And goes on when it is made again.
+    assert not stopped(pool(tmp_path))
