@@ -72,7 +72,7 @@ class SchedHomo:
         paper="Zhang et al., MobiHoc '20, as in Hare (HPDC '22, section 7.1)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES}),
-        replay_only="it needs an executor of training tasks; sched-homo-jobs runs live",
+        replay_only="it plans training tasks: `hetsched pool` runs it, and the daemon sched-homo-jobs",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:

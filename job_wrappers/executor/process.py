@@ -13,6 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Callable
 
+DEAF_TO = "HUP INT TERM USR1 USR2"
+"""Signals that a job's process leaves to its executor."""
+
 
 class JobFailedError(Exception):
     """A job's process raised, ended or did not answer in time; says how."""
@@ -35,6 +38,8 @@ class Process:
         with theirs:
             self._process = subprocess.Popen(
                 [
+                    # Signals that tell a job's step to stop reach every process of it.
+                    *("/bin/sh", "-c", f"trap '' {DEAF_TO}; exec \"$@\"", "executor"),
                     *(sys.executable, "-m", "job_wrappers.executor.worker"),
                     *(str(theirs.fileno()), device),
                 ],

@@ -19,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from job_wrappers.executor.job import TaskJob
+from job_wrappers.executor.process import DEAF_TO
 from job_wrappers.executor.trainer import Trainer
 
 
 def main(words: list[str]) -> int:
     """Serve until the other end is closed, or the job fails."""
-    # An interrupt goes to every process on the terminal; the executor closes the other end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # An interrupt goes to every process on the terminal, and what tells a job of Slurm to stop to
+    # all of its processes; the executor closes the other end. It began deaf to them, which what the
+    # job's code starts is not to be.
+    for number in DEAF_TO.split():
+        signal.signal(signal.Signals[f"SIG{number}"], lambda *_: None)
     connection = Connection(int(words[0]))
     try:
         try:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool.folder import PoolFolder
 from job_wrappers.pool.keeper import Kept, keep
 from job_wrappers.pool.member import device_of, run_member
+from job_wrappers.slurm import gpu_type_of
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("pool", type=Path, help="the pool's folder")
     parser.add_argument("--device", default="", help="as torch names it (default that of the rank)")
-    parser.add_argument("--gpu-type", default=os.environ.get("HETSCHED_GPU_TYPE", "gpu"))
+    parser.add_argument("--gpu-type", default="", help="(default what Slurm says)")
     parser.add_argument("--memory-mib", type=int, metavar="MIB", help="of the device, for models")
     parser.add_argument("--task-timeout", type=float, metavar="S", help="a task that takes longer "
                         "has failed, and its training with it (default never)")  # fmt: skip
@@ -46,9 +47,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.member:
         wishes = Wishes()
         wishes.listen()
+        gpu_type = options.gpu_type or own_type(os.environ)
+        # For the user's own code, too.
+        os.environ["HETSCHED_GPU_TYPE"] = gpu_type
         device = options.device or device_of(int(os.environ.get("LOCAL_RANK", "0")))
         return run_member(
-            *(folder, device, options.gpu_type),
+            *(folder, device, gpu_type),
             memory_mib=options.memory_mib,
             task_timeout_s=options.task_timeout,
             stopped=lambda: wishes.stop,
@@ -58,6 +62,14 @@ def main(words: Sequence[str] | None = None) -> int:
     if rank == 0 and options.scheduler:
         kept.append(Kept("scheduler", [*options.scheduler.split(), str(folder.path)]))
     return keep(kept, rank)
+
+
+def own_type(environment: Mapping[str, str]) -> str:
+    """Return the type of this worker's GPU: a job that spans nodes may have several."""
+    node = environment.get("SLURMD_NODENAME", "")
+    one = environment.get("HETSCHED_NODES", "1") == "1"
+    found = None if one or not node else gpu_type_of(node)
+    return found or environment.get("HETSCHED_GPU_TYPE") or "gpu"
 
 
 if __name__ == "__main__":

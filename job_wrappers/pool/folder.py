@@ -114,15 +114,17 @@ class Place:
 
     Attributes:
         id: names the member, and no other one ever.
-        host: as the machine calls itself.
+        node: where it runs, as Slurm calls it.
+        pids: in which processes are numbered as on that machine, whatever container asks.
         device: as torch names it.
         gpu_type: as Slurm names it.
-        pid: of its process on the host.
+        pid: of its process there.
         since_s: when it began (UTC).
     """
 
     id: str
-    host: str
+    node: str
+    pids: str
     device: str
     gpu_type: str
     pid: int

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from job_wrappers.guardian import Guardian
-from job_wrappers.outcome import Wishes, tell_stopped
+from job_wrappers.outcome import STOPPED, Wishes, tell_stopped
 
 MOST_STARTS = 5
 """A process that ended so often within `WITHIN_S` by itself is not started again."""
@@ -20,6 +20,9 @@ MOST_STARTS = 5
 WITHIN_S = 120.0
 
 _POLL_S = 0.05
+
+_TOLD = (STOPPED, -signal.SIGTERM, -signal.SIGUSR2)
+"""How a process ends that was told to stop, perhaps before it could take the signal."""
 
 
 @dataclass
@@ -57,7 +60,8 @@ class Kept:
 def keep(kept: Sequence[Kept], rank: int) -> int:
     """Keep processes running until one of them ends with 0, for the pool's end, or all must stop.
 
-    A process that fails is started again, unless it says that it cannot be (exit code 2).
+    A process that fails is started again, unless it says that it cannot be (exit code 2), or that
+    it was told to stop: a signal may reach it before it reaches the keeper.
 
     Returns:
         0 at the pool's end, 1 or 2 where a process cannot be kept, else what a launcher is told of
@@ -74,6 +78,9 @@ def keep(kept: Sequence[Kept], rank: int) -> int:
             for each in kept:
                 ended = each.process.poll() if each.process is not None else 1
                 if ended is None:
+                    continue
+                if ended in _TOLD:
+                    wishes.stop = True
                     continue
                 if ended in (0, 2) or not each.may_start():
                     code = ended if ended in (0, 2) else 1

@@ -11,10 +11,12 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Callable
 
 from job_wrappers.executor import Executor
 from job_wrappers.executor.process import JobFailedError
+from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.order import PoolOrder, words_of
 
@@ -37,7 +39,8 @@ def run_member(
     """Run tasks until the pool ends, or `stopped` says so; what runs then is finished.
 
     Returns:
-        0 when it was told to end, 2 when the device cannot be used.
+        0 at the pool's end, `STOPPED` when it was told to stop before, 2 when the device cannot be
+        used.
     """
     limit = memory_mib << 20 if memory_mib else None
     with Executor(
@@ -52,11 +55,11 @@ def run_member(
             executor.await_standby()
         except JobFailedError as error:
             sys.stderr.write(f"pool member: {error}\n")
-            return 2
-        host = socket.gethostname()
-        word = device.replace(":", "")
-        id_ = f"{host.partition('.')[0]}-{word}-{os.getpid()}-{secrets.token_hex(3)}"
-        desk = Desk(folder, Place(id_, host, device, gpu_type, os.getpid(), time.time()))
+            return STOPPED if stopped() else 2
+        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        id_ = f"{node}-{device.replace(':', '')}-{os.getpid()}-{secrets.token_hex(3)}"
+        place = Place(id_, node, process_space(), device, gpu_type, os.getpid(), time.time())
+        desk = Desk(folder, place)
         over = threading.Event()
         heart = threading.Thread(target=_beat, args=(desk, over), daemon=True)
         heart.start()
@@ -78,7 +81,7 @@ def run_member(
             over.set()
             heart.join()
             desk.close()
-    return 0
+    return 0 if folder.stopped else STOPPED
 
 
 def device_of(local_rank: int) -> str:
@@ -92,6 +95,15 @@ def device_of(local_rank: int) -> str:
     )
     count = found.stdout.strip()
     return f"cuda:{local_rank % int(count)}" if count.isdecimal() and int(count) else "cpu"
+
+
+def process_space() -> str:
+    """Return what names the machine and its process numbers, as the pool's scheduler does."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}"
 
 
 def _finite(loss: float | None) -> float | None:

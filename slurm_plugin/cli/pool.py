@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ import click
 
 if TYPE_CHECKING:
     from slurm_plugin.pool.status import PoolStatus
+
+STOPPED = 99
+"""Exit code of a scheduler that a signal has stopped before its pool's end."""
 
 _POOL = click.argument("path", metavar="POOL", type=click.Path(path_type=Path, file_okay=False))
 
@@ -140,8 +144,15 @@ def schedule(path: Path) -> None:
     there = Pool.at(path)
     record = there.record()
     policy = make_policy(record.policy, record.parameters)
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, lambda which, _: told.append(which))
+    # It asks no step to save.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     with only_one(path):
-        Scheduler(there, policy, say_error).run()
+        Scheduler(there, policy, say_error).run(lambda: bool(told))
+    if not there.stopped:
+        raise SystemExit(STOPPED)
 
 
 def _print(said: PoolStatus) -> None:
@@ -164,7 +175,7 @@ def _print(said: PoolStatus) -> None:
         ("gpu", "type", "tasks", "used", "runs", "next"),
         [
             (
-                *(f"{m.host} {m.device}", m.gpu_type, m.tasks, f"{m.used:.0%}", m.runs),
+                *(f"{m.node} {m.device}", m.gpu_type, m.tasks, f"{m.used:.0%}", m.runs),
                 ", ".join(m.next),
             )
             for m in said.members

@@ -128,6 +128,11 @@ class Pool:
         part.write_text(json.dumps({"begun": begun, "tasks": list(tasks)}))
         part.replace(path)
 
+    def forget(self, id_: str) -> None:
+        """Remove what a member that was killed has left, but for its outcomes."""
+        for folder in ("members", "orders"):
+            (self.path / folder / f"{id_}.json").unlink(missing_ok=True)
+
     def ordered(self, id_: str) -> list[tuple[str, int, int]]:
         """Return the order of a member as it stands; nothing where it has none."""
         try:

@@ -99,7 +99,8 @@ class Member:
 
     schema: str
     id: Name
-    host: str
+    node: str
+    pids: str
     device: str
     gpu_type: str
     pid: Annotated[int, count(1)]

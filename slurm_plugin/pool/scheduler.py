@@ -7,6 +7,7 @@ orders that they have, and the next scheduler goes on from there. What a policy 
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ class Scheduler:
         state.observe()
         for name, result in state.close():
             state.pool.end(name, result)
+        while state.dead:
+            state.pool.forget(state.dead.pop())
         if state.ended and not state.active and state.pool.stops_when_done:
             state.pool.stop()
         for problem in set(state.problems.values()) - self._said:
@@ -66,9 +69,9 @@ class Scheduler:
             self._plan()
             hand_out(state)
 
-    def run(self) -> None:
-        """Go on until the pool is to end."""
-        while not self.state.pool.stopped:
+    def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
+        """Go on until the pool is to end, or this scheduler."""
+        while not (self.state.pool.stopped or told_to_stop()):
             self.step()
             time.sleep(POLL_S)
 
@@ -120,6 +123,9 @@ def only_one(path: Path) -> Iterator[None]:
             raise InputError(
                 f"another scheduler runs the pool {path}; `hetsched pool stop {path}` ends it"
             ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 

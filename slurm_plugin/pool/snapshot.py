@@ -114,7 +114,7 @@ class Showing:
 
     def _join(self, members: tuple[str, ...]) -> None:
         places = [self.state.stations[id_].member for id_ in members]
-        nodes = tuple(Node(each.id, each.gpu_type, 1, host=each.host) for each in places)
+        nodes = tuple(Node(each.id, each.gpu_type, 1, host=each.node) for each in places)
         self.cluster = Cluster(nodes, name="pool") if nodes else None
         self.nodes = Map({node.name: NodeView(node) for node in nodes})
         self._nodes_changed, self._speeds = True, None

@@ -24,6 +24,9 @@ from slurm_plugin.pool.times import LearnedTimes
 DEAD_S = 15.0
 """A member that has not shown itself for so long is gone; it shows itself every second."""
 
+FORGOTTEN_S = 3600.0
+"""One that has not for so long was killed, and does not come back."""
+
 Task = tuple[str, int, int]
 """(training, round, number)."""
 
@@ -111,6 +114,7 @@ class PoolState:
         now_s: when it was observed (UTC).
         problems: files that cannot be read, and why.
         failures: trainings that are to end, and why.
+        dead: members whose files are all that is left of them.
     """
 
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
@@ -124,10 +128,11 @@ class PoolState:
         self.moved = False
         self.now_s = clock()
         self.problems: dict[str, str] = {}
+        self.dead: set[str] = set()
         self.failures: dict[str, str] = {}
         self._clock = clock
         self._outcomes = OutcomeReader(pool)
-        self._host = socket.gethostname()
+        self._pids = process_space()
         self._places: dict[str, Member] = {}
         self._keys: dict[str, str] = {}
         self._early: dict[str, list[tuple[str, Line]]] = {}
@@ -226,7 +231,10 @@ class PoolState:
                 self.problems[id_] = str(error)
                 continue
             self._places[id_] = member
-            if age_s > DEAD_S or (member.host == self._host and not _runs(member.pid)):
+            dead = member.pids == self._pids and not _runs(member.pid)
+            if dead or age_s > FORGOTTEN_S:
+                self.dead.add(id_)
+            if dead or age_s > DEAD_S:
                 continue
             there.add(id_)
             if id_ not in self.stations:
@@ -345,8 +353,17 @@ def _written_s(path: Path) -> float:
     return path.stat().st_mtime
 
 
+def process_space() -> str:
+    """Return what names this machine and its process numbers, as its members do."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}"
+
+
 def _runs(pid: int) -> bool:
-    """Whether a process of this host is there and has not ended."""
+    """Whether a process of this machine is there and has not ended."""
     try:
         said = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

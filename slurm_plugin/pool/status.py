@@ -32,7 +32,7 @@ class MemberStatus:
     """A GPU of the pool: what it runs, what comes then, and the share of its time in training."""
 
     id: str
-    host: str
+    node: str
     device: str
     gpu_type: str
     runs: str
@@ -96,7 +96,7 @@ def _member(pool: Pool, state: PoolState, id_: str) -> MemberStatus:
     member = station.member
     for_s = max(1e-9, state.now_s - member.since_s)
     return MemberStatus(
-        *(id_, member.host, member.device, member.gpu_type),
+        *(id_, member.node, member.device, member.gpu_type),
         runs="{} {} {}".format(*station.running) if station.running else "",
         next=tuple("{} {} {}".format(*task) for task in pool.ordered(id_)[:NEXT]),
         tasks=station.begun,

@@ -79,7 +79,8 @@ class Hlas:
         summary="least attained service in training rounds, on groups of GPUs of equal speed",
         paper="Hare (TCC 2024, section IV)",
         model=ExecutionModel.TASKS,
-        replay_only="it needs an executor of training tasks on every GPU; hlas-slots runs live",
+        replay_only="it plans training tasks, and the daemon whole jobs; `hetsched pool` runs it, "
+        "and hlas-slots is its form for whole jobs",
     )
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from hetsched_core.policies.hare.queues import Queues
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import ExecutionModel, JobView, Snapshot
 
-_NEEDS = "it needs an executor of training tasks on every GPU; hlas-slots runs live"
+_NEEDS = "it plans training tasks, and the daemon whole jobs; `hetsched pool` runs it"
 
 
 class Claim(StrEnum):

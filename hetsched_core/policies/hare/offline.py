@@ -84,8 +84,8 @@ class Hare:
         paper="Hare (HPDC '22, section 5)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.FUTURE_ARRIVALS}),
-        replay_only="it plans all jobs at once, those still to arrive and their sizes included; "
-        "of its kin, hlas needs to know neither",
+        replay_only="it plans training tasks, and the daemon whole jobs; `hetsched pool` runs it, "
+        "without the future",
     )
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from job_wrappers.executor import TaskJob
+from job_wrappers.outcome import STOPPED
 from job_wrappers.pool import result, search, submit
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.submission import Asked
@@ -89,6 +90,7 @@ def test_a_member_and_the_scheduler_are_killed_and_at_most_what_ran_is_lost(tmp_
         pool.scheduler()
         pool.member()
         pool.await_results(jobs)
+        pool.await_members(2)
         assert exact(pool, jobs)
         trained = [(t["job"], t["round"], t["number"]) for t in pool.trained() if t["loss"]]
         # Two were under way with the member, and its neighbour's when the scheduler was new.
@@ -121,7 +123,7 @@ def test_a_member_that_is_told_to_stop_finishes_its_task_and_leaves(tmp_path: Pa
         jobs = submitted(pool, *three(6))
         wait_until(lambda: len(pool.trained()) > 3, "some tasks")
         leaves.send_signal(signal.SIGTERM)
-        assert leaves.wait() == 0
+        assert leaves.wait() == STOPPED
         assert len(pool.members()) == 1
         pool.await_results(jobs)
         assert exact(pool, jobs)

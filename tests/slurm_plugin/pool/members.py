@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from slurm_plugin.pool.folder import Pool, create
 from slurm_plugin.pool.records import SCHEMA, Member, Training
+from slurm_plugin.pool.state import process_space
 
 
 def pool(path: Path, policy: str = "hlas") -> Pool:
@@ -29,7 +29,7 @@ class Hand:
     def __init__(self, pool: Pool, id_: str, gpu_type: str = "v100") -> None:
         self.pool, self.id = pool, id_
         self.begun: list[tuple[str, int, int]] = []
-        member = Member(SCHEMA, id_, socket.gethostname(), "cpu", gpu_type, os.getpid(), 1.0)
+        member = Member(SCHEMA, id_, "n0", process_space(), "cpu", gpu_type, os.getpid(), 1.0)
         self.file = pool.path / "members" / f"{id_}.json"
         self.file.write_text(json.dumps(asdict(member)))
 
