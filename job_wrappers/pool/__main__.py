@@ -27,6 +27,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="", help="as torch names it (default that of the rank)")
     parser.add_argument("--gpu-type", default="", help="(default what Slurm says)")
     parser.add_argument("--memory-mib", type=int, metavar="MIB", help="of the device, for models")
+    parser.add_argument("--standby", type=int, default=4, metavar="N", help="processes that wait "
+                        "for trainings to come (default 4)")  # fmt: skip
     parser.add_argument("--task-timeout", type=float, metavar="S", help="a task that takes longer "
                         "has failed, and its training with it (default never)")  # fmt: skip
     parser.add_argument("--member", action="store_true", help="be the member, without a keeper")
@@ -54,6 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return run_member(
             *(folder, device, gpu_type),
             memory_mib=options.memory_mib,
+            standby=options.standby,
             task_timeout_s=options.task_timeout,
             stopped=lambda: wishes.stop,
         )

@@ -33,10 +33,20 @@ def run_member(
     gpu_type: str,
     *,
     memory_mib: int | None = None,
+    standby: int = 4,
     task_timeout_s: float | None = None,
     stopped: Callable[[], bool],
 ) -> int:
     """Run tasks until the pool ends, or `stopped` says so; what runs then is finished.
+
+    Args:
+        folder: the pool.
+        device: as torch names it.
+        gpu_type: of the device.
+        memory_mib: of the device, for models; None for all.
+        standby: processes that wait for trainings still to come: each has imported torch already.
+        task_timeout_s: after which a task has failed; None for never.
+        stopped: whether to stop.
 
     Returns:
         0 at the pool's end, `STOPPED` when it was told to stop before, 2 when the device cannot be
@@ -47,7 +57,8 @@ def run_member(
         *(folder.rounds, []),
         device=device,
         limit=limit,
-        expected=2,
+        standby=standby,
+        expected=standby,
         most_processes=MOST_PROCESSES,
         task_timeout_s=task_timeout_s,
     ) as executor:

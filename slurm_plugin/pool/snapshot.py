@@ -30,7 +30,7 @@ from slurm_plugin.pool.records import Training
 from slurm_plugin.pool.state import PoolState, Standing
 
 STALLED_S = 2.0
-"""With nothing to run anywhere for so long, a policy is asked whatever it wants to be asked for."""
+"""With nothing running anywhere for so long, a policy is asked, whatever it waits for."""
 
 _ONE = RequirementSet((1,))
 
@@ -83,7 +83,7 @@ class Showing:
         if self.state.moved and waits:
             self.triggers.add(Trigger.BUDGET)
         stations = self.state.stations.values()
-        if not any(s.running or s.todo for s in stations) and now_s > self._planned_s + STALLED_S:
+        if not any(s.running for s in stations) and now_s > self._planned_s + STALLED_S:
             self.triggers.add(Trigger.TIMER)
 
     def snapshot(self, now_s: float, previous: Plan) -> Snapshot:
@@ -135,7 +135,7 @@ class Showing:
 
     def _runs(self, name: str) -> list[Run]:
         found = []
-        for station in sorted(self.state.runs(name), key=lambda s: s.member.id):
+        for station in self.state.runs(name):
             id_ = station.member.id
             assert self.cluster is not None
             at = self.cluster.index(id_)

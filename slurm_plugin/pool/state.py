@@ -169,8 +169,17 @@ class PoolState:
         return found
 
     def runs(self, name: str) -> list[Station]:
-        """Return where tasks of a training run."""
-        return [s for s in self.stations.values() if s.running and s.running[0] == name]
+        """Return where tasks of a training's present round run, each once.
+
+        One that runs a second time, since two orders have crossed, is none of them: to a policy it
+        would stand for a task that nobody runs.
+        """
+        found: dict[Task, Station] = {}
+        for _, station in sorted(self.stations.items()):
+            task = station.running
+            if task is not None and task[0] == name and not self.stale(task):
+                found.setdefault(task, station)
+        return list(found.values())
 
     def open(self, task: Task) -> bool:
         """Whether the round of a task has begun, or is about to."""

@@ -94,11 +94,12 @@ def status(pool: Pool) -> PoolStatus:
 def _member(pool: Pool, state: PoolState, id_: str) -> MemberStatus:
     station = state.stations[id_]
     member = station.member
+    ahead = [t for t in pool.ordered(id_) if t != station.running and not state.stale(t)]
     for_s = max(1e-9, state.now_s - member.since_s)
     return MemberStatus(
         *(id_, member.node, member.device, member.gpu_type),
         runs="{} {} {}".format(*station.running) if station.running else "",
-        next=tuple("{} {} {}".format(*task) for task in pool.ordered(id_)[:NEXT]),
+        next=tuple("{} {} {}".format(*task) for task in ahead[:NEXT]),
         tasks=station.begun,
         used=min(1.0, station.busy_s / for_s),
     )

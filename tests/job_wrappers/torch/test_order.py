@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,4 +92,19 @@ def test_a_round_whose_last_gradient_is_there_without_its_step_is_closed_by_whoe
     killed._rounds.put(*made)
     with Executor(tmp_path, [well], standby=1) as executor:
         assert [o.loss for o in executor.run(well.tasks())] == [None]
+    assert same(final(tmp_path, well), alone(well))
+
+
+def test_what_tells_all_processes_of_a_step_to_stop_ends_no_job_in_mid_task(tmp_path: Path) -> None:
+    well = THREE[0]
+    with Executor(tmp_path, [well], standby=1, expected=1) as executor:
+        # One is still importing torch, the other trains.
+        (starting,) = (process.pid for process in executor._standby)
+        outcomes = executor.run(well.tasks())
+        next(outcomes)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            for pid in (starting, *executor.processes.values()):
+                os.kill(pid, number)
+        assert [o.failed for o in outcomes] == [""] * 3
+        executor.await_standby()
     assert same(final(tmp_path, well), alone(well))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from slurm_plugin.pool.submission import submit as from_the_command
 from tests.job_wrappers.torch import executor_jobs
 from tests.job_wrappers.torch.pools import LivePool, kill, training, wait_until
 from tests.job_wrappers.torch.test_executor import alone
-from tests.job_wrappers.worlds import same
+from tests.job_wrappers.worlds import ROOT, same
 
 
 def submitted(pool: LivePool, *jobs: TaskJob, **others: Any) -> list[TaskJob]:
@@ -196,3 +197,20 @@ def test_what_is_submitted_from_python_is_what_the_scheduler_reads(tmp_path: Pat
                 submit(pool.path, wrong, rounds=1)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="is no pool; `hetsched pool create"):
             submit(tmp_path, executor_jobs.classifier, rounds=1)
+
+
+def test_the_page_s_search_over_learning_rates_leaves_twenty_trainings_that_can_be_made(
+    tmp_path: Path,
+) -> None:
+    page = (ROOT / "docs" / "live" / "pool.md").read_text()
+    (tmp_path / "search.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    with LivePool(tmp_path / "pool") as pool:
+        told = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "search.py"], cwd=tmp_path, env=told, check=True)
+        names = sorted(path.stem for path in (pool.path / "trainings").iterdir())
+        assert names == [f"rates-{n:03}" for n in range(20)]
+        job = pool.folder.training("rates-007")
+        assert job is not None
+        assert job.rounds == 500
+        work = job.work()
+        assert float(work.loss(work.model, work.batch(0, 0)).detach()) > 0.0

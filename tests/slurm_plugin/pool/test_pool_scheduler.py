@@ -126,6 +126,22 @@ def test_what_a_member_ran_when_it_was_killed_is_run_by_another_and_no_more_is_l
     assert worked_off(made_by, [other], 2)[0] == f"x 0 {lost.begun[0][2]}"
 
 
+def test_a_task_that_runs_a_second_time_stands_for_no_other_one(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    lost, other = Hand(made, "a0"), Hand(made, "b0")
+    made.add(training("x", 9))
+    made_by = scheduler(made, "hare")
+    made_by.step()
+    first, then = (lost, other) if lost.order() else (other, lost)
+    done = first.run()
+    made_by.step()
+    # The other one begins the same, of an older order; and the one that has the next is gone.
+    then.begin(done)
+    first.file.unlink()
+    made_by.step()
+    assert then.order()[0] == ("x", 1, 0)
+
+
 def test_a_round_of_which_only_the_step_is_missing_is_closed_by_one_of_its_tasks(
     tmp_path: Path,
 ) -> None:
