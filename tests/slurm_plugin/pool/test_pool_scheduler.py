@@ -126,6 +126,18 @@ def test_what_a_member_ran_when_it_was_killed_is_run_by_another_and_no_more_is_l
     assert worked_off(made_by, [other], 2)[0] == f"x 0 {lost.begun[0][2]}"
 
 
+def test_a_plan_made_anew_gives_no_member_what_another_one_runs(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hands, made_by = [Hand(made, "a0"), Hand(made, "b0")], scheduler(made, "hare")
+    made.add(training("x", 1, 5))
+    made_by.step()
+    begun = [hand.begin() for hand in hands]
+    made.add(training("y", 1))
+    made_by.step()
+    tasks = [*begun, *(task for hand in hands for task in hand.order() if task[0] == "x")]
+    assert sorted(tasks) == [("x", 0, number) for number in range(5)]
+
+
 def test_a_task_that_runs_a_second_time_stands_for_no_other_one(tmp_path: Path) -> None:
     made = pool(tmp_path)
     lost, other = Hand(made, "a0"), Hand(made, "b0")

@@ -1,0 +1,124 @@
+"""The order of a pool's member, as its executor takes it: whole files, and nothing that trains."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from job_wrappers.executor import Executor, Task
+from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
+from job_wrappers.pool.keeper import Kept
+from job_wrappers.pool.order import PoolOrder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PoolFolder:
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+    made = PoolFolder(tmp_path)
+    for name in ("a", "b"):
+        made.add({"name": name, "make": "jobs.py:make", "rounds": 3, "scale": 2, "key": "k"})
+    return made
+
+
+class Turns:
+    """A member that stops once it has looked so often without finding anything."""
+
+    def __init__(self, folder: PoolFolder) -> None:
+        self.folder, self.looks = folder, 0
+        self.desk = Desk(folder, Place("m", "n0", "", "cpu", "v100", 1, time.time()))
+        self.executor = Executor(folder.rounds, [], standby=0)
+        self.order = PoolOrder(folder, self.desk, self.executor, self.stopped)
+
+    def stopped(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    def next(self) -> Task | None:
+        self.looks = 3
+        return self.order.next()
+
+    def ordered(self, begun: int, *tasks: tuple[str, int, int]) -> None:
+        path = self.folder.path / "orders" / "m.json"
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({"begun": begun, "tasks": tasks}))
+        part.replace(path)
+
+
+@pytest.fixture
+def member(folder: PoolFolder) -> Iterator[Turns]:
+    made = Turns(folder)
+    with made.executor:
+        yield made
+    made.desk.close()
+
+
+def test_what_has_begun_since_an_order_was_written_is_left_out_of_it(
+    folder: PoolFolder, member: Turns
+) -> None:
+    member.ordered(0, ("a", 0, 0), ("a", 0, 1), ("b", 0, 0))
+    assert member.next() == Task("a", 0, 0)
+    assert member.order.ahead() == (Task("a", 0, 1), Task("b", 0, 0))
+    member.ordered(0, ("a", 0, 0), ("b", 0, 1), ("a", 0, 1))
+    assert [member.next() for _ in range(3)] == [Task("b", 0, 1), Task("a", 0, 1), None]
+    # One that is ordered again after it has been seen to begin is to run again.
+    member.ordered(3, ("a", 0, 0))
+    assert member.next() == Task("a", 0, 0)
+    began = (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()
+    assert [json.loads(line)["what"] for line in began] == ["began"] * 4
+
+
+def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turns) -> None:
+    member.ordered(0, ("a", 1, 0), ("b", 0, 0))
+    # What stands behind it waits, too: that is the order.
+    assert member.next() is None
+    rounds = folder.rounds / "a"
+    rounds.mkdir()
+    (rounds / "round-000000.state").touch()
+    (rounds / "round-000000.task-000.gradient").touch()
+    assert member.next() is None
+    # All gradients are there and only the step is missing, which whoever comes next makes up for.
+    (rounds / "round-000000.task-001.gradient").touch()
+    assert member.next() == Task("a", 1, 0)
+    assert member.next() == Task("b", 0, 0)
+
+
+def test_tasks_of_what_has_ended_or_is_unknown_are_passed_over(
+    folder: PoolFolder, member: Turns
+) -> None:
+    (folder.path / "results" / "a.json").write_text("{}")
+    (folder.path / "trainings" / "c.json").write_text("no JSON")
+    tasks = [("a", 0, 0), ("c", 0, 0), ("d", 0, 0), ("b", 3, 0), ("b", 0, 2), ("b", 0, 1)]
+    member.ordered(0, *tasks)
+    assert member.next() == Task("b", 0, 1)
+    assert member.order.over("a")
+    assert not member.order.over("b")
+
+
+def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
+    folder: PoolFolder, member: Turns
+) -> None:
+    for text in (
+        "[",
+        "{}",
+        '{"begun": 0, "tasks": [["a"]]}',
+        '{"begun": 0, "tasks": [["a",0,"x"]]}',
+    ):
+        (folder.path / "orders" / "m.json").write_text(text)
+        assert member.next() is None
+    member.ordered(0, ("a", 0, 0))
+    (folder.path / "stop").touch()
+    assert member.next() is None
+    assert [path.name for path in (folder.path / "members").iterdir()] == ["m.json"]
+
+
+def test_a_process_that_ends_again_and_again_is_started_no_more() -> None:
+    kept = Kept("x", ["true"])
+    for _ in range(5):
+        assert kept.may_start()
+        kept._starts.append(time.monotonic())
+    assert not kept.may_start()
