@@ -13,6 +13,10 @@ from typing import Any, Callable, Union
 from job_wrappers.executor.job import TaskJob, Work
 from job_wrappers.pool.folder import PoolFolder
 
+MOST_ROUNDS = 10**6
+
+MOST_TASKS = 1000
+
 Make = Union[str, Callable[..., Work]]
 """A user's function, or where it is: `path/file.py:function` or `package.module:function`."""
 
@@ -54,6 +58,11 @@ def submit(
     function = where.rpartition(":")[2]
     name = name or f"{function}-{secrets.token_hex(4)}"
     job = TaskJob(name, where, rounds, scale, seed, dict(arguments or {}))
+    if job.rounds >= MOST_ROUNDS or job.scale > MOST_TASKS:
+        raise ValueError(
+            f"job {name}: {rounds} rounds of {scale} tasks; expected fewer than {MOST_ROUNDS} of "
+            f"{MOST_TASKS} at most"
+        )
     if not 0 < weight < 1e9:
         raise ValueError(f"job {name}: weight {weight}; expected more than 0")
     values = {

@@ -1,8 +1,9 @@
 """The scheduler of a pool: which GPU of it runs which tasks of which trainings (Hare, live).
 
-`folder` reads and writes the pool's files, `state` makes of them what runs and how far trainings
-are, `times` learns how long tasks take, `snapshot` shows it all to a policy, `orders` turns the
-policy's plan into orders, and `scheduler` is the loop. What runs the tasks is `job_wrappers.pool`.
+`folder` reads and writes the pool's files, `state` makes of them what runs (`station`) and how far
+trainings are (`standing`), `times` learns how long tasks take, `snapshot` shows it all to a policy,
+`orders` turns the policy's plan into orders, and `scheduler` is the loop. What runs the tasks is
+`job_wrappers.pool`.
 """
 
 from slurm_plugin.pool.folder import Pool, create

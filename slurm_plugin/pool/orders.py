@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from hetsched_core.types import Plan, TaskSequence
-from slurm_plugin.pool.state import PoolState, Station, Task
+from slurm_plugin.pool.state import PoolState
+from slurm_plugin.pool.station import Station, Task
 
 AHEAD = 64
 """So many tasks stand in an order; more are added once half of them have begun."""

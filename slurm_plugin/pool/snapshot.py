@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -27,7 +27,8 @@ from hetsched_core.types import (
     Trigger,
 )
 from slurm_plugin.pool.records import Training
-from slurm_plugin.pool.state import PoolState, Standing
+from slurm_plugin.pool.standing import Standing
+from slurm_plugin.pool.state import PoolState
 
 STALLED_S = 2.0
 """With nothing running anywhere for so long, a policy is asked, whatever it waits for."""
@@ -174,7 +175,7 @@ def _job(name: str, knows: frozenset[Knowledge], told: _Told) -> Job:
         told.key,
         total_samples=float(told.rounds * told.scale),
         name=told.group or told.function,
-        user=getpass.getuser(),
+        user=str(os.getuid()),
         weight=told.weight,
         tasks=TaskShape(told.scale, told.rounds, told.group),
     )

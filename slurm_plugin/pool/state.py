@@ -11,14 +11,15 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import Trigger
 from slurm_plugin.pool.folder import OutcomeReader, Pool
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Member, Result, Trained, Training
+from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Member, Result, Trained
+from slurm_plugin.pool.standing import Standing
+from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes
 
 DEAD_S = 15.0
@@ -26,78 +27,6 @@ DEAD_S = 15.0
 
 FORGOTTEN_S = 3600.0
 """One that has not for so long was killed, and does not come back."""
-
-Task = tuple[str, int, int]
-"""(training, round, number)."""
-
-
-@dataclass
-class Station:
-    """A member and what it does.
-
-    Attributes:
-        member: which.
-        running: the task that it is in, or was given to begin at once.
-        since_s: since when (UTC).
-        given: whether `running` has yet to begin.
-        begun: how many tasks it has begun.
-        todo: what it is to run after that, as far as it stands in its order.
-        rest: what comes then.
-        busy_s: seconds for which it has trained.
-        dirty: whether its order is not what the file says.
-    """
-
-    member: Member
-    running: Task | None = None
-    since_s: float = 0.0
-    given: bool = False
-    begun: int = 0
-    todo: deque[Task] = field(default_factory=deque)
-    rest: Iterator[Task] = field(default_factory=lambda: iter(()))
-    busy_s: float = 0.0
-    dirty: bool = False
-
-
-@dataclass
-class Standing:
-    """A training that has not ended, and how far it is.
-
-    Attributes:
-        training: what was submitted.
-        rounds: done, by the states that are there.
-        gradients: tasks of the next round whose gradients are there.
-        trained: its tasks that have trained, and where.
-        losses: round -> task -> loss.
-        ended_s: when the last task of a round had trained (UTC).
-    """
-
-    training: Training
-    rounds: int = 0
-    gradients: frozenset[int] = frozenset()
-    trained: dict[tuple[int, int], str] = field(default_factory=dict)
-    losses: dict[int, dict[int, float]] = field(default_factory=dict)
-    ended_s: float = 0.0
-
-    def done(self, round_: int) -> set[int]:
-        """Return which tasks of a round need not be begun any more, those that run not counted."""
-        if round_ < self.rounds:
-            return set(range(self.training.scale))
-        found = {k for r, k in self.trained if r == round_}
-        if round_ == self.rounds:
-            found |= self.gradients
-            if len(self.gradients) == self.training.scale and not self.trained:
-                # Its step was lost with the process that was to do it: one task is passed over
-                # again, which closes the round.
-                found.discard(self.training.scale - 1)
-        return found
-
-    def loss(self) -> tuple[float, ...]:
-        """Return the mean loss of each round that is done and of which any was told."""
-        return tuple(
-            sum(told.values()) / len(told)
-            for round_, told in sorted(self.losses.items())
-            if round_ < self.rounds
-        )
 
 
 class PoolState:
@@ -271,7 +200,7 @@ class PoolState:
         task = line.job, line.round, line.number
         if isinstance(line, Began):
             if station is not None:
-                _begin(station, task, line.at_s)
+                station.begin(task, line.at_s)
             return
         self._trained(station, standing, id_, line)
 
@@ -341,21 +270,6 @@ def cancel(pool: Pool, name: str) -> None:
     for ended, result in state.close():
         if ended == name:
             pool.end(name, result)
-
-
-def _begin(station: Station, task: Task, at_s: float) -> None:
-    """Note that a member has begun a task, which may be one of an older order."""
-    given = station.running if station.given else None
-    station.begun += 1
-    station.running, station.since_s, station.given = task, at_s, False
-    if task == given:
-        return
-    if given is not None:
-        station.todo.appendleft(given)
-    if task in station.todo:
-        # What it has passed over before it needs no more of it.
-        while station.todo.popleft() != task:
-            pass
 
 
 def _written_s(path: Path) -> float:

@@ -164,6 +164,15 @@ def test_a_keeper_starts_again_what_is_killed_and_ends_with_the_pool(tmp_path: P
         pool.await_results(jobs)
         os.kill(json.loads(before.read_text())["pid"], signal.SIGKILL)
         wait_until(lambda: set(pool.members()) - {before}, "another member")
+        pool.await_members(1)
+        first_again = pool.members()
+        # What tells a step to stop may reach the member before its keeper, which starts it no more.
+        other = pool.start("-m", "job_wrappers.pool", str(pool.path), "--device=cpu")
+        pool.await_members(2)
+        (new,) = set(pool.members()) - {before, *first_again}
+        os.kill(json.loads(new.read_text())["pid"], signal.SIGUSR2)
+        assert other.wait() == STOPPED
+        pool.await_members(1)
         more = submitted(pool, training("classifier", "b", 3))
         pool.await_results(more)
         assert exact(pool, [*jobs, *more])

@@ -1,0 +1,49 @@
+"""How far a training of a pool is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurm_plugin.pool.records import Training
+
+
+@dataclass
+class Standing:
+    """A training that has not ended, and how far it is.
+
+    Attributes:
+        training: what was submitted.
+        rounds: done, by the states that are there.
+        gradients: tasks of the next round whose gradients are there.
+        trained: its tasks that have trained, and where.
+        losses: round -> task -> loss.
+        ended_s: when the last task of a round had trained (UTC).
+    """
+
+    training: Training
+    rounds: int = 0
+    gradients: frozenset[int] = frozenset()
+    trained: dict[tuple[int, int], str] = field(default_factory=dict)
+    losses: dict[int, dict[int, float]] = field(default_factory=dict)
+    ended_s: float = 0.0
+
+    def done(self, round_: int) -> set[int]:
+        """Return which tasks of a round need not be begun any more, those that run not counted."""
+        if round_ < self.rounds:
+            return set(range(self.training.scale))
+        found = {k for r, k in self.trained if r == round_}
+        if round_ == self.rounds:
+            found |= self.gradients
+            if len(self.gradients) == self.training.scale and not self.trained:
+                # Its step was lost with the process that was to do it: one task is passed over
+                # again, which closes the round.
+                found.discard(self.training.scale - 1)
+        return found
+
+    def loss(self) -> tuple[float, ...]:
+        """Return the mean loss of each round that is done and of which any was told."""
+        return tuple(
+            sum(told.values()) / len(told)
+            for round_, told in sorted(self.losses.items())
+            if round_ < self.rounds
+        )

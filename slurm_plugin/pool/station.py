@@ -1,0 +1,53 @@
+"""A member of a pool as its scheduler sees it: what it runs, and what it is to run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from slurm_plugin.pool.records import Member
+
+Task = tuple[str, int, int]
+"""(training, round, number)."""
+
+
+@dataclass
+class Station:
+    """A member and what it does.
+
+    Attributes:
+        member: which.
+        running: the task that it is in, or was given to begin at once.
+        since_s: since when (UTC).
+        given: whether `running` has yet to begin.
+        begun: how many tasks it has begun.
+        todo: what it is to run after that, as far as it stands in its order.
+        rest: what comes then.
+        busy_s: seconds for which it has trained.
+        dirty: whether its order is not what the file says.
+    """
+
+    member: Member
+    running: Task | None = None
+    since_s: float = 0.0
+    given: bool = False
+    begun: int = 0
+    todo: deque[Task] = field(default_factory=deque)
+    rest: Iterator[Task] = field(default_factory=lambda: iter(()))
+    busy_s: float = 0.0
+    dirty: bool = False
+
+    def begin(self, task: Task, at_s: float) -> None:
+        """Note that a member has begun a task, which may be one of an older order."""
+        given = self.running if self.given else None
+        self.begun += 1
+        self.running, self.since_s, self.given = task, at_s, False
+        if task == given:
+            return
+        if given is not None:
+            self.todo.appendleft(given)
+        if task in self.todo:
+            # What it has passed over before it needs no more of it.
+            while self.todo.popleft() != task:
+                pass
