@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,13 @@ class OrderFile:
     tasks: tuple[Task, ...]
 
     @classmethod
-    def read(cls, path: Path) -> OrderFile:
-        """Read a file; one that is not there, or of another form, orders nothing."""
+    def of(cls, text: bytes) -> OrderFile:
+        """Read a file's text; of another form, it orders nothing."""
         try:
-            said = json.loads(path.read_text())
+            said = json.loads(text)
             tasks = tuple(Task(str(job), int(r), int(k)) for job, r, k in said["tasks"])
             return cls(int(said["begun"]), tasks)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError):
             return cls(0, ())
 
 
@@ -167,13 +168,19 @@ class Desk:
 
     def look(self) -> bool:
         """Take the order that stands now; return whether it is another one."""
-        try:
-            found = self._order.stat()
-        except OSError:
-            seen: object = None
-        else:
+        seen: object = None
+        text = b""
+        # A network file system asks its server for a name anew once its folder was opened, and for
+        # what a file holds once that was (nfs(5), close-to-open); others may be seconds late.
+        with os.scandir(self._order.parent):
+            pass
+        with suppress(OSError), self._order.open("rb") as file:
+            found = os.fstat(file.fileno())
             seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if seen == self._seen:
+                return False
+            text = file.read()
         if seen == self._seen:
             return False
-        self._seen, self.order = seen, OrderFile.read(self._order)
+        self._seen, self.order = seen, OrderFile.of(text)
         return True
