@@ -136,7 +136,9 @@ class Step(Worker):
         if self.process.poll() is None:
             with contextlib.suppress(OSError):
                 name = signal.Signals(number).name
-                subprocess.Popen(["scancel", f"--signal={name}", self.job])
+                # One that finds the job being queued again tries anew after 5 s, and would in the
+                # end stop its next run.
+                subprocess.Popen(["timeout", "4", "scancel", f"--signal={name}", self.job])
 
 
 def start(

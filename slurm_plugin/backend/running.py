@@ -39,13 +39,19 @@ def require_commands(*names: str) -> None:
             )
 
 
-def run_command(command: list[str], told: str = "", timeout_s: float = 60.0) -> str:
+def run_command(
+    command: list[str],
+    told: str = "",
+    timeout_s: float = 60.0,
+    late: type[BackendError] = SlowError,
+) -> str:
     """Run one of Slurm's commands and return what it printed.
 
     Args:
         command: its words.
         told: what it reads from its standard input.
         timeout_s: one that takes longer does not answer.
+        late: what that means.
 
     Raises:
         AwayError, RefusedError: as `SlurmBackend.apply`.
@@ -66,7 +72,7 @@ def run_command(command: list[str], told: str = "", timeout_s: float = 60.0) -> 
             env={**os.environ, "TZ": "UTC"},
         )
     except subprocess.TimeoutExpired:
-        raise SlowError(f"{command[0]} has not answered within {timeout_s:g} s") from None
+        raise late(f"{command[0]} has not answered within {timeout_s:g} s") from None
     said = " ".join(done.stderr.split())
     if any(words in said for words in _AWAY):
         raise AwayError(f"{command[0]}: {said}")

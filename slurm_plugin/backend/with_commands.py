@@ -73,6 +73,12 @@ _STATES = (
 _PLAIN = re.compile(r"[\w=.,:/\[\]+*?%@-]+")
 """Words that scontrol reads from its input as it does from its command line."""
 
+SIGNAL_S = 4.0
+"""Where a job is just being queued again, scancel tries anew after 5 s, and so on for 45 s.
+
+It would not only keep everything waiting, but in the end stop the job's next run.
+"""
+
 _RECIPIENTS = {
     Recipients.STEPS: (),
     Recipients.SCRIPT: ("--batch",),
@@ -229,7 +235,8 @@ def change_by_command(change: Change) -> None:
         case Signal(job, signal, to):
             # Without `--ctld` scancel asks for the job's steps itself, and tries for minutes where
             # Slurm keeps other elements of the job's array as one that waits.
-            run_command(["scancel", "--ctld", f"--signal={signal}", *_RECIPIENTS[to], job])
+            words = ["scancel", "--ctld", f"--signal={signal}", *_RECIPIENTS[to], job]
+            run_command(words, timeout_s=SIGNAL_S, late=RefusedError)
         case Cancel(job):
             run_command(["scancel", job])
         case Requeue(job):

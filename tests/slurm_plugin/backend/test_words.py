@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.backend import Depend, Enter, Leave, RefusedError, Resources
+from slurm_plugin.backend import (
+    Depend,
+    Enter,
+    Leave,
+    Recipients,
+    RefusedError,
+    Resources,
+    Signal,
+    with_commands,
+)
 from slurm_plugin.backend.with_commands import change_by_command
 
 NOTES = """\
@@ -53,6 +62,18 @@ def test_what_scontrol_might_read_otherwise_stays_one_word(scontrol: Path, odd: 
     folder = scontrol.parents[1]
     assert (folder / "argued").read_text() == f"update JobId=7 Dependency={odd}\n"
     assert (folder / "told").read_text() == ""
+
+
+def test_a_signal_to_a_job_that_is_being_queued_again_is_given_up_and_holds_nothing_up(
+    scontrol: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As scancel does then: it goes on trying.
+    scancel = scontrol.with_name("scancel")
+    scancel.write_text("#!/bin/sh\nexec sleep 600\n")
+    scancel.chmod(0o755)
+    monkeypatch.setattr(with_commands, "SIGNAL_S", 0.2)
+    with pytest.raises(RefusedError, match="scancel has not answered"):
+        change_by_command(Signal("7_0", "USR2", Recipients.SCRIPT))
 
 
 def test_a_refusal_names_what_was_refused(scontrol: Path) -> None:
