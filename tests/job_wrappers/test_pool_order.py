@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.executor import Executor, Task
+from job_wrappers.pool.__main__ import own_type
 from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import Kept
 from job_wrappers.pool.order import PoolOrder
@@ -122,3 +124,16 @@ def test_a_process_that_ends_again_and_again_is_started_no_more() -> None:
         assert kept.may_start()
         kept._starts.append(time.monotonic())
     assert not kept.may_start()
+
+
+def test_a_gpu_is_of_its_own_node_s_type_where_a_job_spans_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\necho "NodeName=$5 Gres=gpu:t4:1"\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    first = {"HETSCHED_GPU_TYPE": "a100", "SLURMD_NODENAME": "n2"}
+    assert own_type({**first, "HETSCHED_NODES": "2"}) == "t4"
+    assert own_type({**first, "HETSCHED_NODES": "1"}) == "a100"
+    assert own_type({}) == "gpu"
