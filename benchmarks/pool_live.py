@@ -5,7 +5,7 @@ trainings in two groups are submitted over a minute, of lengths that a seed draw
 without GPUs a task trains a small network and sleeps for what is left of its time. As whole jobs
 each is the executor alone, which goes on from its last round when it is moved. Needs torch, and
 what the testbed needs (docs/live/testbed.md).
-Usage: python -m benchmarks.pool_live [--seeds 5] [--policies hlas,hlas-p,hare] [--json FILE]
+Usage: python -m benchmarks.pool_live [--seeds 5] [--policies hlas,hlas-p,hare] [--set hlas-p.first_threshold_s=4]
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.slurm_plugin.clusters import up
 ROOT = Path(__file__).resolve().parents[1]
 WITHIN_S = 60.0
 LATEST_S = 900.0
-GROUPS = {"hlas": {"groups": "2"}, "hlas-p": {"groups": "2"}}
+PARAMETERS = {"hlas": {"groups": "2"}, "hlas-p": {"groups": "2"}}
 WHOLE = "2d-las"
 
 WORK = """\
@@ -112,9 +112,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--policies", default="hlas,hlas-p,hare")
+    parser.add_argument("--set", action="append", default=[], metavar="POLICY.NAME=VALUE")
+    parser.add_argument("--no-whole", action="store_true", help="pools alone")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    policies = [*chosen.policies.split(","), WHOLE]
+    policies = [*chosen.policies.split(","), *([] if chosen.no_whole else [WHOLE])]
+    for text in chosen.set:
+        place, _, value = text.partition("=")
+        policy, _, name = place.partition(".")
+        PARAMETERS.setdefault(policy, {})[name] = value
     installed, found = install(default_cache()), []
     for seed in range(1, chosen.seeds + 1):
         for policy in policies:
@@ -160,7 +166,7 @@ Ends = tuple[list[float], float, int]
 
 def _in_a_pool(cluster: Testbed, folder: Path, policy: str, trainings: Sequence[Drawn]) -> Ends:
     pool = folder / "pool"
-    create(pool, policy, GROUPS.get(policy, {}))
+    create(pool, policy, PARAMETERS.get(policy, {}))
     script = folder / "pool.sh"
     script.write_text(POOL_JOB.format(folder=folder, root=ROOT, python=sys.executable))
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
