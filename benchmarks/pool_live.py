@@ -5,7 +5,8 @@ trainings in two groups are submitted over a minute, of lengths that a seed draw
 without GPUs a task trains a small network and sleeps for what is left of its time. As whole jobs
 each is the executor alone, which goes on from its last round when it is moved. Needs torch, and
 what the testbed needs (docs/live/testbed.md).
-Usage: python -m benchmarks.pool_live [--seeds 5] [--policies hlas,hlas-p,hare] [--set hlas-p.first_threshold_s=4]
+Usage: python -m benchmarks.pool_live [--seeds 5] [--policies hlas,hlas-p,hare]
+[--set hlas-p.first_threshold_s=4] [--json FILE]
 """
 
 from __future__ import annotations
