@@ -71,6 +71,8 @@ class Showing:
                 self.triggers.add(Trigger.PROFILE)
         views = {}
         for name, standing in self.state.active.items():
+            if standing.over:
+                continue
             view, before = self._view(standing, now_s), self.jobs.get(name)
             if before is None or (before.runs, before.progress) != (view.runs, view.progress):
                 self._changed.add(name)

@@ -27,6 +27,11 @@ class Standing:
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     ended_s: float = 0.0
 
+    @property
+    def over(self) -> bool:
+        """Whether all of its rounds are done."""
+        return self.rounds >= self.training.rounds
+
     def done(self, round_: int) -> set[int]:
         """Return which tasks of a round need not be begun any more, those that run not counted."""
         if round_ < self.rounds:

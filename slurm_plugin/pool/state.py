@@ -71,22 +71,21 @@ class PoolState:
         self.now_s = self._clock()
         self._find_trainings()
         there = self._find_members()
-        # Those that are gone may have told of losses and times before.
-        for id_ in sorted({*self._outcome_files(), *there}):
-            for line in self._outcomes.new(id_):
-                self._note(id_, line)
+        self._read_outcomes()
         for id_ in sorted(set(self.stations) - there):
             del self.stations[id_]
             self._happened(Trigger.NODE)
         for standing in self.active.values():
             self._progress(standing)
+        # What has begun before a state was there is known with it: see `close`.
+        self._read_outcomes()
 
     def close(self) -> list[tuple[str, Result]]:
         """Take out the trainings that are done or have failed, and return how they ended."""
         found = []
         for name, standing in list(self.active.items()):
             why = self.failures.pop(name, "")
-            if not why and standing.rounds < standing.training.rounds:
+            if not why and (not standing.over or self._to_tell(name)):
                 continue
             state = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
             result = Result(
@@ -96,6 +95,11 @@ class PoolState:
             found.append((name, result))
             self._leave(name)
         return found
+
+    def _to_tell(self, name: str) -> bool:
+        """Whether a member has yet to tell of a task, whose loss is to be in the result."""
+        running = (s.running for s in self.stations.values() if not s.given)
+        return any(task is not None and task[0] == name for task in running)
 
     def runs(self, name: str) -> list[Station]:
         """Return where tasks of a training's present round run, each once.
@@ -120,7 +124,7 @@ class PoolState:
     def stale(self, task: Task) -> bool:
         """Whether a task is not to be begun any more: done, or of no training that is there."""
         standing = self.active.get(task[0])
-        if standing is None or task[1] < standing.rounds:
+        if standing is None or task[1] < standing.rounds or standing.over:
             return True
         return task[2] in standing.done(task[1])
 
@@ -179,6 +183,12 @@ class PoolState:
                 self.stations[id_] = Station(member, dirty=True)
                 self._happened(Trigger.NODE)
         return there
+
+    def _read_outcomes(self) -> None:
+        # Those that are gone may have told of losses and times before.
+        for id_ in sorted({*self._outcome_files(), *self.stations}):
+            for line in self._outcomes.new(id_):
+                self._note(id_, line)
 
     def _outcome_files(self) -> list[str]:
         with os.scandir(self.pool.path / "outcomes") as entries:

@@ -126,6 +126,25 @@ def test_what_a_member_ran_when_it_was_killed_is_run_by_another_and_no_more_is_l
     assert worked_off(made_by, [other], 2)[0] == f"x 0 {lost.begun[0][2]}"
 
 
+def test_a_training_ends_with_the_loss_of_its_last_task_however_late_that_is_told(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 1))
+    made_by.step()
+    task = hand.begin()
+    # The process that trains is quicker to write what it has learned than the member is to tell.
+    hand.store(task)
+    made_by.step()
+    assert made.result("x") is None
+    hand.train(task, loss=0.5)
+    made_by.step()
+    result = made.result("x")
+    assert result is not None
+    assert (result.rounds, result.losses) == (1, (0.5,))
+
+
 def test_a_plan_made_anew_gives_no_member_what_another_one_runs(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hands, made_by = [Hand(made, "a0"), Hand(made, "b0")], scheduler(made, "hare")
