@@ -17,6 +17,8 @@ class Standing:
         gradients: tasks of the next round whose gradients are there.
         trained: its tasks that have trained, and where.
         losses: round -> task -> loss.
+        complete_s: since when all gradients of the next round are there (UTC).
+        stepless: whether nobody is left to make the step of it.
         ended_s: when the last task of a round had trained (UTC).
     """
 
@@ -26,6 +28,8 @@ class Standing:
     trained: dict[tuple[int, int], str] = field(default_factory=dict)
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     ended_s: float = 0.0
+    complete_s: float | None = None
+    stepless: bool = False
 
     @property
     def over(self) -> bool:
@@ -39,7 +43,7 @@ class Standing:
         found = {k for r, k in self.trained if r == round_}
         if round_ == self.rounds:
             found |= self.gradients
-            if len(self.gradients) == self.training.scale and not self.trained:
+            if self.stepless:
                 # Its step was lost with the process that was to do it: one task is passed over
                 # again, which closes the round.
                 found.discard(self.training.scale - 1)

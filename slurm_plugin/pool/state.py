@@ -25,6 +25,9 @@ from slurm_plugin.pool.times import LearnedTimes
 DEAD_S = 15.0
 """A member that has not shown itself for so long is gone; it shows itself every second."""
 
+STEP_S = 10.0
+"""A round of which nothing but its step is missing for so long has lost who was to make it."""
+
 FORGOTTEN_S = 3600.0
 """One that has not for so long was killed, and does not come back."""
 
@@ -245,6 +248,17 @@ class PoolState:
         """Return the type of a member; "" of one that went before it was seen."""
         return self._places[id_].gpu_type if id_ in self._places else ""
 
+    def _look_for_step(self, standing: Standing) -> None:
+        if len(standing.gradients) < standing.training.scale:
+            standing.complete_s, standing.stepless = None, False
+            return
+        standing.complete_s = standing.complete_s or self.now_s
+        # Of those that trained its tasks, the one that was to make the step may be gone.
+        lost = not standing.trained or self.now_s - standing.complete_s > STEP_S
+        if lost and not standing.stepless:
+            self._happened(Trigger.NODE)
+        standing.stepless = lost
+
     def _progress(self, standing: Standing) -> None:
         training = standing.training
         before = standing.rounds, standing.gradients
@@ -254,6 +268,9 @@ class PoolState:
             for (round_, number), id_ in standing.trained.items()
             if round_ >= standing.rounds and id_ in self.stations
         }
+        if standing.rounds != before[0]:
+            standing.complete_s = None
+        self._look_for_step(standing)
         if (standing.rounds, standing.gradients) == before:
             return
         self.moved = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,27 @@ def test_a_round_of_which_only_the_step_is_missing_is_closed_by_one_of_its_tasks
     first.file.unlink()
     made_by.step()
     assert then.order() == [task]
+
+
+def test_a_step_that_was_lost_is_made_up_for_though_another_that_trained_is_there(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    lost, other = Hand(made, "a0"), Hand(made, "b0")
+    made.add(training("x", 1, 2))
+    made_by = scheduler(made, "hlas", groups="2")
+    made_by.step()
+    for hand in (other, lost):
+        task = hand.begin()
+        hand.train(task)
+        hand.store(task, 2, step=False)
+    made_by.step()
+    lost.file.unlink()
+    made_by.step()
+    assert other.order() == []
+    made_by.state._clock = lambda: time.time() + 60.0
+    made_by.step()
+    assert other.order() == [("x", 0, 1)]
 
 
 def test_the_next_scheduler_goes_on_where_the_last_was_killed(tmp_path: Path) -> None:
