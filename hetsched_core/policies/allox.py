@@ -66,7 +66,7 @@ class Allox:
         paper="AlloX (Le et al., EuroSys '20, section 4.1)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES}),
-        replay_only="it plans training tasks: `hetsched pool` runs it, and the daemon allox-jobs",
+        replay_only="it plans training tasks, for `hetsched pool`; allox-jobs runs live",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:

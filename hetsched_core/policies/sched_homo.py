@@ -72,7 +72,7 @@ class SchedHomo:
         paper="Zhang et al., MobiHoc '20, as in Hare (HPDC '22, section 7.1)",
         model=ExecutionModel.TASKS,
         knows=frozenset({Knowledge.TOTAL_SAMPLES}),
-        replay_only="it plans training tasks: `hetsched pool` runs it, and the daemon sched-homo-jobs",
+        replay_only="it plans training tasks, for `hetsched pool`; sched-homo-jobs runs live",
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
