@@ -48,6 +48,5 @@ class Station:
         if given is not None:
             self.todo.appendleft(given)
         if task in self.todo:
-            # What it has passed over before it needs no more of it.
-            while self.todo.popleft() != task:
-                pass
+            # What stands before it in this order is still to be run: it followed an older one.
+            self.todo.remove(task)

@@ -34,7 +34,8 @@ class Hand:
         self.file.write_text(json.dumps(asdict(member)))
 
     def order(self) -> list[tuple[str, int, int]]:
-        """Return what it is to run now, as a member reads it."""
+        """Return what it is to run now, as a member reads it, which shows that it is alive."""
+        os.utime(self.file)
         try:
             said = json.loads((self.pool.path / "orders" / f"{self.id}.json").read_text())
         except FileNotFoundError:
