@@ -15,7 +15,20 @@ import pytest
 
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.store import IN_MEMORY, Mode, Store
-from hetsched_core.types import Configuration, Placed, Placement, Plan, Replan, Snapshot, Trigger
+from hetsched_core.types import (
+    Configuration,
+    Entry,
+    Placed,
+    Placement,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Trigger,
+    Waiting,
+    shape_of,
+)
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.testbed import Testbed
@@ -191,16 +204,24 @@ def test_on_two_nodes_it_stops_by_a_signal_and_is_queued_again_by_its_launcher(
 
 @dataclass
 class InShape:
-    """A policy that gives every job the same nodes, other ones from one round to the next."""
+    """A policy that gives every job the same nodes, other ones from one round to the next.
+
+    While they are closed, or the job is being moved and cannot have the shape, it stays as it is.
+    """
 
     pieces: Mapping[str, int]
     info: ClassVar[PolicyInfo] = PolicyInfo(name="in-shape", summary="as told", paper="")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Place all jobs on the pieces of the day."""
-        placed = Placed((Placement(Configuration.of(self.pieces)),))
-        made = plan_of(dict.fromkeys(snapshot.jobs, placed))
-        return Plan(made.entries, replan=Replan(on=frozenset(Trigger)))
+        wanted, entries = Configuration.of(self.pieces), dict[str, Entry]()
+        for name, view in snapshot.jobs.items():
+            opened = all(snapshot.nodes[node].open for node, _ in wanted)
+            may = opened and shape_of(wanted, snapshot.cluster) in snapshot.shapes_for(view.job)
+            where = wanted if may and view.blocked is None else view.configuration
+            waits = Waiting(view.blocked or Reason(ReasonCode.NO_ROOM))
+            entries[name] = waits if where is None else Placed((Placement(where),))
+        return Plan(plan_of(entries).entries, replan=Replan(on=frozenset(Trigger)))
 
 
 def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_same_training(

@@ -13,26 +13,12 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.store import IN_MEMORY, Mode, Store
-from hetsched_core.types import (
-    Configuration,
-    Placed,
-    Placement,
-    Plan,
-    Reason,
-    ReasonCode,
-    Replan,
-    Snapshot,
-    Trigger,
-    Waiting,
-    shape_of,
-)
 from job_wrappers.executor import TaskJob
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.status import status
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.hetsched_core.worlds import plan_of
 from tests.job_wrappers.torch.pools import LivePool, training
 from tests.job_wrappers.torch.test_on_slurm import InShape, daemon_of
 from tests.job_wrappers.torch.test_pool import exact, submitted
@@ -71,20 +57,6 @@ def types(pool: Path) -> list[str]:
     return sorted(member.gpu_type for member in status(Pool(pool)).members)
 
 
-class InShapeWhenItCan(InShape):
-    """It leaves a job as it is while that is being moved."""
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        wanted, entries = Configuration.of(self.pieces), {}
-        for name, view in snapshot.jobs.items():
-            open_ = all(snapshot.nodes[node].open for node, _ in wanted)
-            may = shape_of(wanted, snapshot.cluster) in snapshot.shapes_for(view.job) and open_
-            where = wanted if may and view.blocked is None else view.configuration
-            waits = Waiting(view.blocked or Reason(ReasonCode.NO_ROOM))
-            entries[name] = waits if where is None else Placed((Placement(where),))
-        return Plan(plan_of(entries).entries, replan=Replan(on=frozenset(Trigger)))
-
-
 def _passed(due_s: float) -> bool:
     return time.monotonic() >= due_s
 
@@ -98,7 +70,7 @@ def test_twelve_trainings_take_turns_on_two_nodes_of_unlike_types_whatever_is_ki
     policy: str, backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
 ) -> None:
     one, other, third = "n0", "n2", "n3"  # a100, t4, a100
-    shape = InShapeWhenItCan({one: 1, other: 1})
+    shape = InShape({one: 1, other: 1})
     path = tmp_path / "pool"
     jobs = two_searches()
     groups = GROUPS[policy]
