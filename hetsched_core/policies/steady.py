@@ -33,6 +33,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.placement.entries import MIXED_ONLY, NO_ROOM
+from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops.configurations import JobOptions
 from hetsched_core.policies.hops.hops import Hops, refuse_outside
 from hetsched_core.policies.hops.room import configuration_of
@@ -40,7 +42,17 @@ from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import SolverInput
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
-from hetsched_core.types import JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
+from hetsched_core.types import (
+    Job,
+    JobView,
+    Knowledge,
+    Plan,
+    Replan,
+    Shape,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -140,7 +152,10 @@ class _SteadyRound(HopsRound):
     def share_out(self) -> None:
         """Share out as Hops does, then let waiting jobs have mixes of GPU types."""
         super().share_out()
-        for at in self._waiting.tolist():
+        # Those that GPUs of one type cannot hold are not in the queue.
+        able = np.flatnonzero(~self._busy_profiling)
+        beyond = np.setdiff1d(able, [*self._queue, *self._placed])
+        for at in (*beyond.tolist(), *self._waiting.tolist()):
             if int(self._room.gpus.sum()) < 2:
                 break
             if Shape.MIXED_TYPES in self._snapshot.shapes_for(self._views[at].job):
@@ -246,17 +261,20 @@ class _SteadyRound(HopsRound):
         return gain
 
     def _mix(self, at: int) -> None:
-        """Give a waiting job idle GPUs of several types, if it is fast enough on them."""
+        """Give a waiting job idle GPUs of several types.
+
+        If it is fast enough on them, or could never run on those of one type.
+        """
         job, demand, room = self._views[at].job, self._demand, self._room
         kind = demand.kind[at]
         need, runs_on = demand.needs[demand.need[kind]], demand.types[kind]
         most = job.max_nodes
-        if job.min_nodes > 1 or (most is not None and most < 2):
+        if most is not None and most < 2:
             return
         usable = np.where(runs_on[room.layout.type_of], room.usable([need])[0], 0)
         nodes = np.argsort(-usable, kind="stable")
         for count in reversed(job.requirements.counts):
-            gpus = np.clip(count - _before(usable[nodes]), 0, usable[nodes])
+            gpus = _parts(count, job, usable[nodes])
             some = gpus > 0
             if most is not None and some.sum() > most:
                 continue
@@ -266,10 +284,21 @@ class _SteadyRound(HopsRound):
                 self._snapshot.cluster, nodes[some].tolist(), gpus[some].tolist()
             )
             speed = self._snapshot.speeds.speed(job.profile, where)
-            if speed > 0 and speed >= self._steady.mixed * self._best_speed(kind):
+            fast = speed >= self._steady.mixed * self._best_speed(kind)
+            if speed > 0 and (fast or self._runs_on_mixes_alone(self._views[at])):
                 room.take(nodes[some], gpus[some], need)
                 self._placed[at] = where
                 return
+
+    def _runs_on_mixes_alone(self, view: JobView) -> bool:
+        snapshot = self._snapshot
+        ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        return all(way.mixed for way in ways)
+
+    def _reason_to_wait(self, view: JobView) -> Waiting:
+        reason = super()._reason_to_wait(view)
+        mixes = Shape.MIXED_TYPES in self._snapshot.shapes_for(view.job)
+        return NO_ROOM if reason == MIXED_ONLY and mixes else reason
 
     def _best_speed(self, kind: int) -> float:
         """Samples/s of a kind of jobs with most GPUs on one node of its fastest type."""
@@ -291,6 +320,20 @@ def least_of_the_shorter(left_s: Floats, priorities: Floats, than_s: Floats) -> 
     least = np.minimum.accumulate(np.append(math.inf, priorities[order]))
     found: Floats = least[np.searchsorted(left_s[order], than_s, side="right")]
     return found
+
+
+def _parts(count: int, job: Job, usable: Ints) -> Ints:
+    """Return (N,) GPUs on nodes of which so many are usable, the most first; less if they lack.
+
+    A job that has to be on several nodes has as many on each, on as few nodes as it may.
+    """
+    gpus: Ints = np.clip(count - _before(usable), 0, usable)
+    if job.min_nodes < 2:
+        return gpus
+    for many in range(job.min_nodes, min(count, len(usable), job.max_nodes or count) + 1):
+        if count % many == 0 and usable[many - 1] >= count // many:
+            return np.where(np.arange(len(usable)) < many, count // many, 0)
+    return np.zeros_like(usable)
 
 
 def _before(values: Ints) -> Ints:

@@ -130,13 +130,14 @@ def node_range(
 ) -> tuple[int, int]:
     """Return the least and the most nodes of a job, 0 for no most.
 
-    It has a CPU on each, at least: Slurm's `count` takes no heed of `--overcommit`.
+    It has a CPU on each, at least: Slurm's `count` takes no heed of `--overcommit`. CPUs, though,
+    are told as one where the user named nodes alone; there are as many tasks as least nodes then.
 
     Without a most, Slurm's `count` is where it thinks that the job might run, not what it needs. So
     it is under `--spread-job` once Slurm has looked for nodes: all that the job might have.
     """
     if 0 < most < NO_LIMIT:
-        return min(count, most, max(1, cpus)), most
+        return min(count, most, max(1, cpus, count if tasks == count else 0)), most
     return (math.ceil(tasks / tasks_per_node) if tasks_per_node else 1), 0
 
 

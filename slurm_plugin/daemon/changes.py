@@ -141,7 +141,8 @@ def _enter(
     # What was queued again waits for a while else.
     entry = Enter(job, world.hold, hosts, otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
-        resources = _typed(seen, configuration, managed) if typed else None
+        exactly = Resources((len(hosts), len(hosts))) if request.nodes_range else None
+        resources = _typed(seen, configuration, managed) if typed else exactly
         return replace(entry, resources=resources)
     limit = world.limit_min(known, configuration)
     entries = []
@@ -167,10 +168,11 @@ def _typed(seen: SlurmJob, configuration: Configuration, managed: ManagedNodes) 
     """
     gpu_type = managed.gpu_type(name for name, _ in configuration)
     nodes, on_each = len(configuration), configuration.pieces[0][1]
+    even = on_each * nodes == configuration.gpus
     placed = seen.resources.placed(
         nodes, gpus_per_node(on_each, gpu_type), seen.resources.tasks or 1
     )
-    if nodes > 1 and seen.batch:
+    if nodes > 1 and even and seen.batch:
         return placed
     return replace(placed, per_job=gpus_per_node(configuration.gpus, gpu_type), per_node="")
 

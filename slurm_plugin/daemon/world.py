@@ -59,7 +59,12 @@ from slurm_plugin.daemon.jobs.copies import (
     left_of,
     startable,
 )
-from slurm_plugin.daemon.jobs.feasible import feasible_request, with_enough_nodes, with_whole_nodes
+from slurm_plugin.daemon.jobs.feasible import (
+    as_slurm_spreads,
+    feasible_request,
+    with_enough_nodes,
+    with_whole_nodes,
+)
 from slurm_plugin.daemon.jobs.gangs import (
     element_id,
     is_finishing,
@@ -899,6 +904,10 @@ class LiveWorld:
         if seen.exclusive == "node":
             memory_mb = request.own.memory_mb if request.rigid else None
             known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)
+        if request.rigid and self.speeds is not None:
+            known.whole = as_slurm_spreads(
+                known.whole, request.own, self.cluster, self.speeds, self._several
+            )
         self._close(known)
 
     def _close(self, known: ManagedJob) -> None:
@@ -931,8 +940,11 @@ class LiveWorld:
         mark = request.mark
         whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
         takes = mark.options.any_shape and mark.elements > 1 and whole
-        if not takes:
-            return _NO_SHAPES
+        return self._several if takes else _NO_SHAPES
+
+    @property
+    def _several(self) -> frozenset[Shape]:
+        """The shapes that some jobs take beside those that all can have."""
         # Elements are told apart by their counts, and two types of one node may have the same.
         return _UNEVEN if self.managed_nodes.where.parts else _OF_SEVERAL
 

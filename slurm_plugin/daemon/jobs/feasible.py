@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.throughput.gpus import memory_gb
 from hetsched_core.types import (
     Cluster,
@@ -15,9 +16,12 @@ from hetsched_core.types import (
     Reason,
     ReasonCode,
     RequirementSet,
+    Shape,
+    Speeds,
 )
 from slurm_plugin.backend import GpuLimit
-from slurm_plugin.daemon.jobs.request import Request, on_nodes
+from slurm_plugin.daemon.jobs.request import Own, Request, on_nodes
+from slurm_plugin.daemon.settings import LIVE_SHAPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,31 @@ def with_enough_nodes(request: Request, cluster: Cluster, where: Collection[str]
         ):
             return on_nodes(request, nodes) if own.gpus_in_all(nodes) > own.gpus else request
     return request
+
+
+def as_slurm_spreads(
+    job: Job, own: Own, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]
+) -> Job:
+    """Return a job without a set in these shapes, if it fits in none of those of other jobs.
+
+    Slurm itself puts unlike parts of it on nodes, and on nodes of several GPU types.
+
+    Args:
+        job: as policies see it.
+        own: as it was submitted.
+        cluster: all nodes.
+        speeds: of its profile.
+        shapes: those that Slurm can make of it.
+    """
+    gpus = job.requirements.smallest
+    if gpus < 2 or ways_to_fit(job, cluster, speeds, LIVE_SHAPES):
+        return job
+    spread = replace(job, shapes=shapes)
+    most = max((node.gpus for node in cluster if job.accepts_type(node.gpu_type)), default=0)
+    if own.gpus and not own.gpus_on_each and gpus > most * (job.min_nodes - 1):
+        # It is on as many nodes anyhow, and those that must be several would have to be alike.
+        spread = replace(spread, min_nodes=1)
+    return spread if ways_to_fit(spread, cluster, speeds, LIVE_SHAPES) else job
 
 
 def with_whole_nodes(

@@ -236,6 +236,12 @@ class Request:
         return self.mark.options.counts is None
 
     @property
+    def nodes_range(self) -> tuple[int, int] | None:
+        """The range of nodes of which Slurm would take as many as it can get; None for none."""
+        least, most = self.own.resources.nodes or (1, 0)
+        return (least, most) if self.rigid and least < most else None
+
+    @property
     def learning_rate(self) -> LearningRate | None:
         """The rate that its user gave for the default count, if any."""
         options = self.mark.options
@@ -258,7 +264,8 @@ class Request:
         own = self.own
         partitions = own.partitions if own.partitions != partitions else ()
         if self.rigid:
-            back = replace(own.resources, tasks=None) if typed else None
+            own_nodes = Resources(self.nodes_range) if self.nodes_range else None
+            back = replace(own.resources, tasks=None) if typed else own_nodes
             return Leave(job, own.nodes, back, partitions=partitions)
         return Leave(job, own.nodes, own.resources, own.terms, partitions)
 

@@ -171,6 +171,8 @@ def test_of_what_each_task_asks_for_its_gpus_are_told(text: str | None, gpus: st
         *((1, NO_LIMIT, 1, 1, 0, (1, 0)), (6, 2, 2, 2, 0, (2, 2))),
         # Of tasks that share CPUs it counts each.
         *((2, 64, 1, 64, 0, (1, 64)), (2, 40, 40, 40, 0, (2, 40))),
+        # `-N2-4`.
+        (2, 4, 1, 2, 0, (2, 4)),
     ],
 )
 def test_slurm_s_guess_at_the_number_of_nodes_is_no_need(

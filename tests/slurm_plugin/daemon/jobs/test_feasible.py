@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -16,7 +18,16 @@ from hetsched_core.types import (
     RequirementSet,
     Waiting,
 )
-from slurm_plugin.backend import Change, Enter, GpuLimit, GpuLimits, Leave, SlurmJob, SlurmSite
+from slurm_plugin.backend import (
+    Change,
+    Enter,
+    GpuLimit,
+    GpuLimits,
+    Leave,
+    Resources,
+    SlurmJob,
+    SlurmSite,
+)
 from slurm_plugin.daemon.jobs.feasible import FeasibleRequest, feasible_request, with_enough_nodes
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
@@ -134,6 +145,61 @@ def test_a_job_with_a_set_that_runs_already_has_the_count_that_it_runs_on() -> N
     seen = replace(running(WAITING, "n0", "n1", gpus=4), cpus=8, resources=resources)
     found = requested(replace(seen, mark=WAITING.mark.replace("1,2", "2,4")))
     assert (found.default_count, found.cpus_per_gpu) == (4, 2)
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+FOURS = (*(node(name) for name in ("n0", "n1")), replace(node("n2"), gpus=(("t4", 4),)))
+
+
+ONE_ON_EACH = {"gpus": 3, "on_each": 1, "nodes": (3, 3)}
+
+
+def rigid(**asks: Any) -> SlurmJob:
+    """A job without a set that asks for GPUs and nodes like this."""
+    nodes, gpus, on_each = asks.get("nodes", (1, 0)), asks["gpus"], asks.get("on_each", 0)
+    per_node = f"gres/gpu:{on_each}" if on_each else ""
+    per_job = "" if on_each else f"gres/gpu:{gpus}"
+    resources = Resources(nodes, nodes[0], per_job, per_node, "", "")
+    return replace(RIGID, gpus=gpus, resources=resources)
+
+
+LIVE = [name for name in policy_names() if make_policy(name).info.live]
+MIXING = ("fifo", "hadar", "hlas-slots", "las", "sjf", "srtf", "steady")
+"""Those that give GPUs of several types to one job."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "asks", "nodes"),
+    [
+        *((name, {"gpus": 5}, ("n0", "n1")) for name in LIVE if name != "hadare"),
+        # It needs two nodes anyhow.
+        *((name, {"gpus": 7, "nodes": (2, 3)}, ("n0", "n1")) for name in LIVE if name != "hadare"),
+        *((name, {"gpus": 9}, ("n0", "n1", "n2")) for name in MIXING),
+        *((name, ONE_ON_EACH, ("n0", "n1", "n2")) for name in MIXING),
+    ],
+)
+def test_a_job_without_a_set_that_fits_in_no_even_shape_is_placed_as_slurm_spreads_it(
+    policy: str, asks: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    site = Site(rigid(**asks), nodes=FOURS, policy=policy)
+    calls = site.cycle(2)
+    assert {job: set(where) for job, where in places(calls).items()} == {"5": set(nodes)}
+
+
+def test_of_a_range_of_nodes_slurm_is_told_how_many_those_of_the_plan_are() -> None:
+    job = rigid(gpus=2, on_each=1, nodes=(2, 3))
+    site = Site(job, nodes=FOURS)
+    (entry,) = site.cycle()
+    assert isinstance(entry, Enter)
+    assert (entry.nodes, entry.resources) == (("n0", "n1"), Resources(nodes=(2, 2)))
+    assert entry.otherwise.resources == Resources(nodes=(2, 3))
+
+
+def test_a_job_that_has_to_be_in_like_parts_and_cannot_waits() -> None:
+    site = Site(rigid(gpus=5, nodes=(3, 3)), nodes=FOURS)
+    assert site.cycle() == []
+    assert not site.world.jobs["5"].job.shapes
 
 
 # -- in the daemon ---------------------------------------------------------------------------------

@@ -180,3 +180,31 @@ def test_of_how_many_nodes_a_job_needs_slurm_s_guess_is_taken_for_no_more_than_t
     seen = backend.read().jobs
     assert {job: (len(seen[job].nodes), seen[job].gpus) for job in jobs} == jobs
     assert "counts nodes" in str(daemon.world.jobs[never].blocked)
+
+
+def test_a_job_without_a_set_runs_on_the_nodes_of_its_place_alone_in_the_parts_that_slurm_makes(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    del submitter  # it leaves no job behind
+    daemon = daemon_of(backend, "steady")
+    # Nodes have 4 or 8 GPUs, and there are two of each type.
+    wants = {
+        # Slurm takes as many nodes of a range as it can get.
+        "--gpus-per-node=1 -N2-4": (2, 2),
+        "--gpus=4 -N2-4": (2, 4),
+        # In unlike parts, or on several types, it runs if it fits in no other way.
+        "--gpus=9": (2, 9),
+        "--ntasks=7 --gpus-per-task=a100:1 -N2-3": (2, 7),
+        "--gpus-per-node=1 -N5": (5, 5),
+        "--gpus=17": (3, 17),
+        "--exclusive -N3": (3, 12),
+    }
+    for asks, (nodes, gpus) in wants.items():
+        job = sbatch(testbed, *asks.split(), "--wrap=sleep 600")
+        reports = drive(daemon, is_in(backend, JobState.RUNNING, job))
+        seen = backend.read().jobs[job]
+        assert (len(seen.nodes), seen.gpus) == (nodes, gpus), asks
+        (entry,) = [each for report in reports for each in report.changes if type(each) is Enter]
+        assert set(seen.nodes) == set(entry.nodes), asks
+        testbed.command("scancel", job)
+        drive(daemon, is_in(backend, JobState.ENDED, job))
