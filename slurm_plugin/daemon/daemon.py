@@ -47,8 +47,15 @@ from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes, wa
 from slurm_plugin.daemon.cpu_jobs import BEYOND, CpuCycle, CpuJobs
 from slurm_plugin.daemon.jobs.copies import ELEMENTS, Aim, aims, check_fit
 from slurm_plugin.daemon.jobs.gangs import element_id
-from slurm_plugin.daemon.nodes.hold import hold_changes, letting_go, renewing, whole_hold
+from slurm_plugin.daemon.nodes.hold import (
+    hold_changes,
+    hold_of,
+    letting_go,
+    renewing,
+    whole_hold,
+)
 from slurm_plugin.daemon.nodes.kept_for_gpus import could_use, kept_for, needs_of
+from slurm_plugin.daemon.nodes.refusals import Refusals
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings, round_of
 from slurm_plugin.daemon.site_warnings import check_partitions
@@ -156,7 +163,7 @@ class Daemon:
         self._world = LiveWorld(settings, policy.info.knows, estimates, ELEMENTS[policy.info.model])
         self._open_requests(store)
         self._state: SlurmState | None = None
-        self._cpu_jobs = CpuJobs()
+        self._cpu_jobs, self._refusals = CpuJobs(), Refusals()
         self._writer = DecisionWriter(policy)
         self._rounds_seen = -1
         self._site_due_s = self._failed_s = self._settled_s = -math.inf
@@ -207,9 +214,14 @@ class Daemon:
         violations: tuple[str, ...] = ()
         if self._due(now):
             decision, violations = self._decide(now)
-        actions = () if self._settling(now) else self._actions(now)
-        moves = changes_for(self._world, actions, self._settings, now)
-        changes = (*self._holding(now), *moves, *self._passing(actions, moves, now))
+        given_back = self._refusals.given_back(now)
+        actions = () if given_back or self._settling(now) else self._actions(now)
+        if given_back:
+            held = hold_of(state.reservations, now) is not None
+            changes = self._handing_back(state, now) if held else ()
+        else:
+            moves = changes_for(self._world, actions, self._settings, now)
+            changes = (*self._holding(now), *moves, *self._passing(actions, moves, now))
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
@@ -341,6 +353,7 @@ class Daemon:
         found |= self._world.site_warnings
         found |= dict(_few(self._world.odd))
         found |= {"record": _unrecorded(self._unrecorded), "spool": self._no_spool}
+        found["refusals"] = self._refusals.warning(self._clock())
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
         )
@@ -376,6 +389,7 @@ class Daemon:
             if isinstance(change, Enter):
                 self._world.refused(change.job, words, now)
                 self._cpu_jobs.refused(change.job, now)
+        self._refusals.note(outcome, now, self._settings.slack_s)
         if self._spool is not None:
             self._spool.note(self._world, self._planner.plan, actions, outcome.made, now)
 
@@ -501,13 +515,16 @@ class Daemon:
             self._world.observe(state, now, self._asking())
         except (BackendError, InputError) as error:
             return CycleReport(away=str(error))  # the hold ends by itself
-        changes: tuple[Change, ...] = (
+        changes = self._handing_back(state, now)
+        return CycleReport(
+            changes=changes, outcome=apply_changes(self._backend, changes, self._sleep)
+        )
+
+    def _handing_back(self, state: SlurmState, now: float) -> tuple[Change, ...]:
+        return (
             *leave_changes(self._world),
             *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
             *letting_go(state.reservations, now),
-        )
-        return CycleReport(
-            changes=changes, outcome=apply_changes(self._backend, changes, self._sleep)
         )
 
     def _actions(self, now: float) -> tuple[Action, ...]:

@@ -1,0 +1,57 @@
+"""A Slurm that refuses whatever is placed has its nodes back for a while."""
+
+from dataclasses import dataclass, replace
+
+from slurm_plugin.backend import Change, Drop, Enter, Hold, RefusedError
+from slurm_plugin.daemon.nodes.refusals import GIVEN_BACK_S
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, Site, named, node
+
+
+@dataclass(slots=True)
+class Refusing(FakeBackend):
+    """It takes no placement of jobs from `least` on."""
+
+    least: int = 0
+
+    def apply(self, change: Change) -> None:
+        self.calls.append(change)
+        if isinstance(change, Enter) and int(change.job) >= self.least:
+            raise RefusedError("hetsched: Unspecified error")
+
+
+JOBS = tuple(replace(RIGID, id=str(number)) for number in range(1, 6))
+
+
+def test_nodes_are_given_back_where_every_placement_is_refused_and_held_again_later() -> None:
+    backend = Refusing()
+    site = Site(*JOBS, backend=backend)
+    seconds = 1
+    while not any(isinstance(call, Drop) for call in site.cycle(1)):
+        seconds += 1
+        assert site.report.warnings == ()
+    # After `slack_s`, in which each was tried again.
+    assert 60 <= seconds <= 130
+    (warned,) = site.report.warnings
+    assert "Unspecified error" in warned
+    # Slurm shows no reservation of ours from then on.
+    assert site.see(*JOBS, reservations=(), seconds=GIVEN_BACK_S - 10) == []
+    backend.least = 99
+    calls = site.see(*JOBS, reservations=(), seconds=20)
+    assert isinstance(calls[0], Hold)
+    assert len({call.job for call in calls if isinstance(call, Enter)}) == 4
+
+
+def test_while_slurm_takes_others_or_refuses_one_alone_nodes_stay_held() -> None:
+    refusing = Refusing(least=2)
+    site = Site(*JOBS, backend=refusing, nodes=(node("n0"), node("n1")))
+    for at in range(300):
+        # Now and then another one comes that is taken.
+        more = replace(RIGID, id="1", submit_s=900.0 + at // 40)
+        site.see(more, *JOBS[1:])
+    alone = Refusing()
+    site = Site(JOBS[0], backend=alone)
+    site.cycle(300)
+    for backend in (refusing, alone):
+        assert sum(kind == "Enter" for kind, _ in named(backend.calls)) > 3
+        assert ("Drop", "") not in named(backend.calls)
