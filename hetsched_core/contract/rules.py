@@ -132,17 +132,18 @@ def _vacated_s(run: RunRecord) -> float:
 
 
 def _crowd(model: ExecutionModel) -> Scenario:
-    """Return two accounts with far more jobs of one GPU than four nodes can run."""
+    """Return two accounts with far more jobs than four nodes can run, most of them narrow."""
     rng = Random("crowd")
     types = ("a100", "a100", "v100", "v100")
     submissions = []
     for at in range(300):
         account = ("three", "one", "three")[at % 3]
         seconds = rng.uniform(300.0, 1500.0)
+        gpus = rng.choice((1, 1, 2, 4))
         job = Job(
             id=f"{account}{at:03d}",
             submit_s=ORIGIN_S + at / 1000,
-            requirements=RequirementSet((1,)),
+            requirements=RequirementSet((gpus,)),
             profile="m",
             total_samples=seconds,
             time_limit_s=2 * seconds,
