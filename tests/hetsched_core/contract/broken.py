@@ -33,12 +33,12 @@ NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
 
 @dataclass(frozen=True)
 class Sound:
-    """Serve whoever fits, in the order of submission: keeps every contract."""
+    """Serve jobs in the order of submission: keeps every contract."""
 
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever fits", paper="")
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="first come", paper="")
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        return pack(snapshot, snapshot.by_submission(), Packing.FILL, Replan())
+        return pack(snapshot, snapshot.by_submission(), Packing.STRICT_ORDER, Replan())
 
 
 def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
@@ -163,7 +163,9 @@ class OrdersBy(Sound):
             seen = view if hasattr(view, self.what) else view.job
             return getattr(seen, self.what) or 0.0, submission_order(view)
 
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=key), Packing.FILL, Replan())
+        return pack(
+            snapshot, sorted(snapshot.jobs.values(), key=key), Packing.STRICT_ORDER, Replan()
+        )
 
 
 class KnowsSizes(OrdersBy):
