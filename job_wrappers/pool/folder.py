@@ -64,14 +64,20 @@ class PoolFolder:
         """Whether a training has ended, however it has."""
         return (self.path / "results" / f"{name}.json").exists()
 
-    def training(self, name: str) -> TaskJob | None:
-        """Return what an executor is told of a training; None where there is none."""
+    def training(self, name: str) -> TaskJob:
+        """Return what an executor is told of a training.
+
+        Raises:
+            OSError: it cannot be seen now; on a network file system it may be a moment later.
+            ValueError: the file is no good.
+        """
+        path = self.path / "trainings" / f"{name}.json"
+        said = json.loads(path.read_text())
+        known = {field.name for field in fields(TaskJob)}
         try:
-            said = json.loads((self.path / "trainings" / f"{name}.json").read_text())
-            known = {field.name for field in fields(TaskJob)}
             return TaskJob(**{key: value for key, value in said.items() if key in known})
-        except (OSError, ValueError, TypeError, AttributeError):
-            return None
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def add(self, values: Mapping[str, object]) -> None:
         """Leave a training.

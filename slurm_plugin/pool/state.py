@@ -10,20 +10,23 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import Trigger
 from slurm_plugin.pool.folder import OutcomeReader, Pool
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Member, Result, Trained
+from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes
 
 DEAD_S = 15.0
 """A member that has not shown itself for so long is gone; it shows itself every second."""
+
+GIVEN_S = 10.0
+"""A task that was to begin at once and has not for so long was dropped, and is planned anew."""
 
 STEP_S = 10.0
 """A round of which nothing but its step is missing for so long has lost who was to make it."""
@@ -38,6 +41,7 @@ class PoolState:
     Attributes:
         pool: the pool.
         stations: those members that are there, by id.
+        begun: how many tasks each member has begun, by id, whether it is there or not.
         active: trainings that have not ended, by name.
         ended: names of those that have.
         times: what is known of how long tasks take.
@@ -53,6 +57,7 @@ class PoolState:
         """Know nothing yet; `clock` gives seconds UTC."""
         self.pool = pool
         self.stations: dict[str, Station] = {}
+        self.begun = Counter[str]()
         self.active: dict[str, Standing] = {}
         self.ended: set[str] = set()
         self.times = LearnedTimes()
@@ -65,7 +70,8 @@ class PoolState:
         self._clock = clock
         self._outcomes = OutcomeReader(pool)
         self._pids = process_space()
-        self._places: dict[str, Member] = {}
+        # A member that is silent for a while goes on with what it runs.
+        self._known: dict[str, Station] = {}
         self._keys: dict[str, str] = {}
         self._early: dict[str, list[tuple[str, Line]]] = {}
 
@@ -76,8 +82,12 @@ class PoolState:
         there = self._find_members()
         self._read_outcomes()
         for id_ in sorted(set(self.stations) - there):
-            del self.stations[id_]
+            self.stations.pop(id_).take_back()
             self._happened(Trigger.NODE)
+        for station in self.stations.values():
+            if station.given and self.now_s > station.since_s + GIVEN_S:
+                station.take_back()
+                self._happened(Trigger.NODE)
         for standing in self.active.values():
             self._progress(standing)
         # What has begun before a state was there is known with it: see `close`.
@@ -168,14 +178,15 @@ class PoolState:
         present_s = clock.stat().st_mtime
         for id_ in sorted(self.pool.names("members")):
             try:
-                member = self._places.get(id_) or self.pool.member(id_)
+                station = self._known.get(id_) or Station(self.pool.member(id_))
                 age_s = present_s - (self.pool.path / "members" / f"{id_}.json").stat().st_mtime
             except FileNotFoundError:
                 continue
             except InputError as error:
                 self.problems[id_] = str(error)
                 continue
-            self._places[id_] = member
+            self._known[id_] = station
+            member = station.member
             dead = member.pids == self._pids and not _runs(member.pid)
             if dead or age_s > FORGOTTEN_S:
                 self.dead.add(id_)
@@ -183,7 +194,8 @@ class PoolState:
                 continue
             there.add(id_)
             if id_ not in self.stations:
-                self.stations[id_] = Station(member, dirty=True)
+                self.stations[id_] = station
+                station.dirty = True
                 self._happened(Trigger.NODE)
         return there
 
@@ -203,7 +215,7 @@ class PoolState:
         if standing is None and line.job not in self.ended:
             # Another host may be shown the outcome before the training.
             self._early.setdefault(line.job, []).append((id_, line))
-        station = self.stations.get(id_)
+        station = self._known.get(id_)
         if isinstance(line, Failed):
             if standing is not None:
                 self.failures.setdefault(line.job, line.why or "it failed")
@@ -212,6 +224,7 @@ class PoolState:
             return
         task = line.job, line.round, line.number
         if isinstance(line, Began):
+            self.begun[id_] += 1
             if station is not None:
                 station.begin(task, line.at_s)
             return
@@ -246,7 +259,7 @@ class PoolState:
 
     def _gpu_type(self, id_: str) -> str:
         """Return the type of a member; "" of one that went before it was seen."""
-        return self._places[id_].gpu_type if id_ in self._places else ""
+        return self._known[id_].member.gpu_type if id_ in self._known else ""
 
     def _look_for_step(self, standing: Standing) -> None:
         if len(standing.gradients) < standing.training.scale:

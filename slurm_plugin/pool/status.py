@@ -100,6 +100,6 @@ def _member(pool: Pool, state: PoolState, id_: str) -> MemberStatus:
         *(id_, member.node, member.device, member.gpu_type),
         runs="{} {} {}".format(*station.running) if station.running else "",
         next=tuple("{} {} {}".format(*task) for task in ahead[:NEXT]),
-        tasks=station.begun,
+        tasks=state.begun[id_],
         used=min(1.0, station.busy_s / for_s),
     )

@@ -89,16 +89,30 @@ def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turn
     assert member.next() == Task("b", 0, 0)
 
 
-def test_tasks_of_what_has_ended_or_is_unknown_are_passed_over(
+def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     folder: PoolFolder, member: Turns
 ) -> None:
     (folder.path / "results" / "a.json").write_text("{}")
     (folder.path / "trainings" / "c.json").write_text("no JSON")
-    tasks = [("a", 0, 0), ("c", 0, 0), ("d", 0, 0), ("b", 3, 0), ("b", 0, 2), ("b", 0, 1)]
+    tasks = [("a", 0, 0), ("c", 0, 0), ("b", 3, 0), ("b", 0, 2), ("b", 0, 1)]
     member.ordered(0, *tasks)
     assert member.next() == Task("b", 0, 1)
     assert member.order.over("a")
     assert not member.order.over("b")
+    told = [json.loads(t) for t in (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()]
+    assert [line["job"] for line in told if line["what"] == "failed"] == ["c"]
+
+
+def test_a_task_of_a_training_that_another_host_cannot_see_yet_is_not_dropped(
+    folder: PoolFolder, member: Turns
+) -> None:
+    path = folder.path / "trainings" / "a.json"
+    path.rename(path.with_suffix(".late"))
+    member.ordered(0, ("a", 0, 0), ("b", 0, 0))
+    assert member.next() is None
+    assert member.order.ahead() == (Task("b", 0, 0),)
+    path.with_suffix(".late").rename(path)
+    assert member.next() == Task("a", 0, 0)
 
 
 def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(

@@ -274,6 +274,55 @@ def test_a_member_that_shows_itself_no_more_is_gone_and_comes_back_when_it_does(
     assert set(made_by.state.stations) == {"a0"}
 
 
+def silent(made_by: Scheduler, hand: Hand) -> None:
+    """Let a member be gone for a while, and come back."""
+    long_ago = hand.file.stat().st_mtime - 100.0
+    os.utime(hand.file, (long_ago, long_ago))
+    made_by.step()
+    assert not made_by.state.stations
+    os.utime(hand.file)
+    made_by.step()
+
+
+def test_a_member_that_was_silent_runs_again_what_it_began_before_and_lost(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 2))
+    made_by.step()
+    # It has trained, and its gradient was lost with the file system.
+    hand.train(hand.begin())
+    silent(made_by, hand)
+    assert hand.order() == [("x", 0, 0)]
+
+
+def test_a_member_that_was_silent_while_it_trained_is_in_its_task_still(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 2))
+    made_by.step()
+    task = hand.begin()
+    made_by.step()
+    silent(made_by, hand)
+    station = made_by.state.stations["a0"]
+    assert (station.running, station.given) == (task, False)
+
+
+def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
+    made.add(training("x", 2))
+    made_by.step()
+    plans = made_by.plans
+    assert hand.order()[0] == ("x", 0, 0)
+    # The member passes this task over for a reason of its own.
+    made_by.step()
+    assert made_by.plans == plans
+    made_by.state._clock = lambda: time.time() + 11.0
+    made.add(training("urgent", 1, weight=1000.0))
+    made_by.step()
+    assert hand.order()[0] == ("urgent", 0, 0)
+
+
 def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
     tmp_path: Path,
 ) -> None:
