@@ -6,16 +6,19 @@ comes next has priority, and models are kept greedily until they cannot be accom
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.order import FixedOrder, Order
-from job_wrappers.executor.process import JobFailedError, Process
+from job_wrappers.executor.process import LOOK_S, JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
 START_TIMEOUT_S = 600.0
@@ -76,6 +79,7 @@ class Executor(AbstractContextManager["Executor"]):
         expected: int = 0,
         most_processes: int | None = None,
         task_timeout_s: float | None = None,
+        ended: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Start the processes that stand by.
 
@@ -90,12 +94,14 @@ class Executor(AbstractContextManager["Executor"]):
             most_processes: with more, those go whose jobs have no task ahead and ran longest ago;
                 they come back by what is in the folder. None for no limit.
             task_timeout_s: after which a task has failed; None for never.
+            ended: whether a job was ended by others; what it still does is not waited for.
         """
         self._folder = folder
         self._jobs = {job.name: job for job in jobs}
         self._device = device
         self._limit = limit
         self._task_timeout_s = task_timeout_s
+        self._ended = ended
         self._most_standby = standby
         self._expected = expected
         self._most_processes = most_processes
@@ -247,9 +253,12 @@ class Executor(AbstractContextManager["Executor"]):
             return
 
         def prepare(process: Process) -> None:
+            deadline = time.monotonic() + (self._task_timeout_s or math.inf)
             while not process.idle():
-                ready = wait([running.connection, process.connection], self._task_timeout_s)
-                if running.connection in ready or not ready:
+                ready = wait([running.connection, process.connection], LOOK_S)
+                if running.connection in ready or running.unwanted():
+                    return
+                if time.monotonic() >= deadline:
                     return
             stay = self._kept(names)
             # What must leave first is taken from the device before the task itself.
@@ -266,6 +275,7 @@ class Executor(AbstractContextManager["Executor"]):
         """Return the process of a job, given one from those that stand by if need be."""
         if name not in self._running:
             process = self._standby.popleft() if self._standby else self._start()
+            process.unwanted = partial(self._ended, name)
             self._running[name] = process
             self._begun.add(name)
             job, folder = asdict(self._jobs[name]), str(self._folder.resolve())

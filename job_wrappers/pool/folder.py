@@ -62,7 +62,8 @@ class PoolFolder:
 
     def ended(self, name: str) -> bool:
         """Whether a training has ended, however it has."""
-        return (self.path / "results" / f"{name}.json").exists()
+        # A Path raises where the folder cannot be read just now.
+        return os.path.exists(self.path / "results" / f"{name}.json")  # noqa: PTH110
 
     def training(self, name: str) -> TaskJob:
         """Return what an executor is told of a training.

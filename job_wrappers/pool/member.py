@@ -61,6 +61,7 @@ def run_member(
         expected=standby,
         most_processes=MOST_PROCESSES,
         task_timeout_s=task_timeout_s,
+        ended=folder.ended,
     ) as executor:
         try:
             executor.await_standby()

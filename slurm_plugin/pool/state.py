@@ -127,6 +127,17 @@ class PoolState:
                 found.setdefault(task, station)
         return list(found.values())
 
+    def serving(self) -> dict[str, Station]:
+        """Return the members that begin what they are given.
+
+        Those in a task of a training that has ended are none of them: it may hang.
+        """
+        return {
+            id_: station
+            for id_, station in self.stations.items()
+            if station.given or station.running is None or station.running[0] in self.active
+        }
+
     def open(self, task: Task) -> bool:
         """Whether the round of a task has begun, or is about to."""
         standing = self.active.get(task[0])

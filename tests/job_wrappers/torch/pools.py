@@ -82,6 +82,10 @@ class LivePool(AbstractContextManager["LivePool"]):
     def trained(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["what"] == "trained"]
 
+    def begun(self) -> set[tuple[str, int]]:
+        """Return the rounds of which a task has begun, by training."""
+        return {(t["job"], t["round"]) for t in self.lines() if t["what"] == "began"}
+
     def members(self) -> list[Path]:
         return sorted((self.path / "members").glob("*.json"))
 

@@ -120,6 +120,15 @@ def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
     assert same(final(tmp_path, well), alone(well))
 
 
+def test_a_job_that_was_ended_by_others_and_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    hangs, well = job("vandal", 2, 1, "hangs", how="hangs", in_round=0), THREE[0]
+    with Executor(
+        tmp_path, [hangs, well], standby=1, ended=lambda name: name == "hangs"
+    ) as executor:
+        outcomes = list(executor.run([*hangs.tasks()[:1], *well.tasks()]))
+    assert [o.failed for o in outcomes] == ["it was ended", *[""] * 4]
+
+
 def test_two_executors_share_the_tasks_of_a_round(tmp_path: Path) -> None:
     shared = THREE[1]
     tasks = shared.tasks()

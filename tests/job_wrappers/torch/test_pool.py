@@ -17,6 +17,7 @@ from job_wrappers.executor import TaskJob
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool import result, search, submit
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.submission import Asked
 from slurm_plugin.pool.submission import submit as from_the_command
 from tests.job_wrappers.torch import executor_jobs
@@ -142,8 +143,11 @@ def test_a_training_that_fails_takes_no_other_with_it_and_its_reason_is_kept(
         pool.scheduler()
         pool.member()
         bad = [training("vandal", how, 3, how=how) for how in ("exits", "raises", "diverges")]
+        hangs = training("vandal", "hangs", 3, how="hangs")
         good = training("classifier", "good", 4)
-        submitted(pool, *bad, good)
+        submitted(pool, *bad, hangs, good)
+        wait_until(lambda: ("hangs", 1) in pool.begun(), "a task that hangs")
+        cancel(Pool(pool.path), "hangs")
         pool.await_results([*bad, good])
         assert exact(pool, [good])
         said = {job.name: (result(pool.path, job.name) or {})["failed"] for job in bad}

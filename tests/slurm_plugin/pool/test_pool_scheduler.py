@@ -13,6 +13,7 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.pool import Scheduler
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.scheduler import only_one, pool_policies
+from slurm_plugin.pool.state import cancel
 from tests.slurm_plugin.pool.members import Hand, pool, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
@@ -321,6 +322,29 @@ def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> Non
     made.add(training("urgent", 1, weight=1000.0))
     made_by.step()
     assert hand.order()[0] == ("urgent", 0, 0)
+
+
+def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hangs, other = Hand(made, "a0"), Hand(made, "b0")
+    made.add(training("x", 9))
+    made_by = scheduler(made, "hare")
+    made_by.step()
+    hangs, other = (hangs, other) if hangs.order() else (other, hangs)
+    hangs.begin()
+    made_by.step()
+    cancel(made, "x")
+    for name in "yz":
+        made.add(training(name, 3))
+    made_by.step()
+    assert hangs.order() == []
+    assert {task[0] for task in other.order()} == {"y", "z"}
+    # Its process was killed, of which the member tells.
+    hangs.tell(what="failed", job="x", why="it was ended")
+    made_by.step()
+    assert hangs.order()
 
 
 def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
