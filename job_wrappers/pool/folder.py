@@ -58,11 +58,11 @@ class PoolFolder:
     @property
     def stopped(self) -> bool:
         """Whether the pool is to end."""
-        return (self.path / "stop").exists()
+        # A Path raises where the folder cannot be read just now.
+        return os.path.exists(self.path / "stop")  # noqa: PTH110
 
     def ended(self, name: str) -> bool:
         """Whether a training has ended, however it has."""
-        # A Path raises where the folder cannot be read just now.
         return os.path.exists(self.path / "results" / f"{name}.json")  # noqa: PTH110
 
     def training(self, name: str) -> TaskJob:

@@ -139,7 +139,7 @@ def schedule(path: Path) -> None:
     from hetsched_core.cli.group import say_error
     from hetsched_core.policy import make_policy
     from slurm_plugin.pool import Pool, Scheduler
-    from slurm_plugin.pool.scheduler import only_one
+    from slurm_plugin.pool.lock import only_one
 
     there = Pool.at(path)
     record = there.record()
@@ -149,8 +149,9 @@ def schedule(path: Path) -> None:
         signal.signal(number, lambda which, _: told.append(which))
     # It asks no step to save.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    with only_one(path):
-        Scheduler(there, policy, say_error).run(lambda: bool(told))
+    with only_one(path, lambda: bool(told) or there.stopped, say_error) as held:
+        if held:
+            Scheduler(there, policy, say_error).run(lambda: bool(told))
     if not there.stopped:
         raise SystemExit(STOPPED)
 

@@ -104,15 +104,19 @@ class Pool:
         """Return a member.
 
         Raises:
-            InputError: it is gone, or the file is no good.
+            FileNotFoundError: it is gone.
+            InputError: the file is no good.
         """
-        return _read(self.path / "members" / f"{id_}.json", Member)
+        found = _read(self.path / "members" / f"{id_}.json", Member)
+        if found.id != id_:
+            raise InputError(f"{self.path}/members/{id_}.json: it is of {found.id!r}")
+        return found
 
     def result(self, name: str) -> Result | None:
         """Return how a training ended; None while it has not, or where that cannot be read."""
         try:
             return _read(self.path / "results" / f"{name}.json", Result)
-        except InputError:
+        except (OSError, InputError):
             return None
 
     def end(self, name: str, result: Result) -> None:
@@ -170,7 +174,8 @@ class Pool:
     @property
     def stopped(self) -> bool:
         """Whether the pool is to end."""
-        return (self.path / "stop").exists()
+        # A Path raises where the folder cannot be read just now.
+        return os.path.exists(self.path / "stop")  # noqa: PTH110
 
     @property
     def stops_when_done(self) -> bool:
@@ -255,6 +260,6 @@ def _read(path: Path, kind: type[_Record]) -> _Record:
         if not isinstance(said, dict) or said.get("schema") != SCHEMA:
             raise InputError(f"its schema is not {SCHEMA}")
         found: _Record = structure(said, kind)
-    except (OSError, ValueError, RecursionError, InputError) as error:
+    except (ValueError, RecursionError, InputError) as error:
         raise InputError(f"{path}: {error}") from None
     return found

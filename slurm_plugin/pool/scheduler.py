@@ -6,12 +6,8 @@ orders that they have, and the next scheduler goes on from there. What a policy 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Planner, Policy, policy_names, policy_type
@@ -23,6 +19,9 @@ from slurm_plugin.pool.state import PoolState
 
 POLL_S = 0.02
 """How often the pool's files are looked at."""
+
+LONGEST_PAUSE_S = 5.0
+"""Until the next look, while the file system is away."""
 
 
 class Scheduler:
@@ -71,9 +70,17 @@ class Scheduler:
 
     def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on until the pool is to end, or this scheduler."""
+        pause_s = POLL_S
         while not (self.state.pool.stopped or told_to_stop()):
-            self.step()
-            time.sleep(POLL_S)
+            try:
+                self.step()
+                pause_s = POLL_S
+            except (OSError, InputError) as error:
+                # All that is left undone is found in the folder again.
+                if pause_s == POLL_S:
+                    self._say(f"the pool's files: {error}; they are tried again")
+                pause_s = min(LONGEST_PAUSE_S, 2.0 * pause_s)
+            time.sleep(pause_s)
 
     def _plan(self) -> None:
         planner, showing = self._planner, self._showing
@@ -107,32 +114,3 @@ def check_policy(policy: Policy) -> None:
 def pool_policies() -> list[str]:
     """Return the names of the policies that a pool can have."""
     return [n for n in policy_names() if policy_type(n).info.model is ExecutionModel.TASKS]
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Hold the lock of the pool's scheduler.
-
-    Raises:
-        InputError: another one holds it.
-    """
-    with (path / "scheduler.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another scheduler runs the pool {path}; `hetsched pool stop {path}` ends it"
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def scheduled(path: Path) -> bool:
-    """Whether a scheduler holds the lock of the pool now."""
-    try:
-        with only_one(path):
-            return False
-    except InputError:
-        return True

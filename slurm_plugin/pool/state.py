@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
@@ -93,11 +93,10 @@ class PoolState:
         # What has begun before a state was there is known with it: see `close`.
         self._read_outcomes()
 
-    def close(self) -> list[tuple[str, Result]]:
-        """Take out the trainings that are done or have failed, and return how they ended."""
-        found = []
+    def close(self) -> Iterator[tuple[str, Result]]:
+        """Yield how trainings ended that are done or have failed; each is taken out after that."""
         for name, standing in list(self.active.items()):
-            why = self.failures.pop(name, "")
+            why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
                 continue
             state = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
@@ -105,9 +104,8 @@ class PoolState:
                 *(SCHEMA, why, str(state), standing.loss(), standing.training.submit_s),
                 *(self.now_s, standing.rounds),
             )
-            found.append((name, result))
+            yield name, result
             self._leave(name)
-        return found
 
     def _to_tell(self, name: str) -> bool:
         """Whether a member has yet to tell of a task, whose loss is to be in the result."""
@@ -164,7 +162,7 @@ class PoolState:
         for name in sorted(self.pool.names("trainings") - self.ended - set(self.active)):
             try:
                 self.active[name] = Standing(self.pool.training(name))
-            except InputError as error:
+            except (OSError, InputError) as error:
                 self.problems[name] = str(error)
                 continue
             for id_, line in self._early.pop(name, []):
@@ -173,6 +171,7 @@ class PoolState:
 
     def _leave(self, name: str) -> None:
         del self.active[name]
+        self.failures.pop(name, None)
         self.ended.add(name)
         for station in self.stations.values():
             if station.running and station.running[0] == name and station.given:
@@ -264,7 +263,7 @@ class PoolState:
         if name not in self._keys:
             try:
                 self._keys[name] = self.pool.training(name).key
-            except InputError:
+            except (OSError, InputError):
                 return ""
         return self._keys[name]
 

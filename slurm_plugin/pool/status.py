@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from slurm_plugin.pool.folder import Pool
-from slurm_plugin.pool.scheduler import scheduled
+from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.state import PoolState
 
 NEXT = 8

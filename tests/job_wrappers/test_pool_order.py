@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.executor import Executor, Task
+from job_wrappers.outcome import Wishes
 from job_wrappers.pool.__main__ import own_type
 from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
-from job_wrappers.pool.keeper import Kept
+from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.order import PoolOrder
 
 
@@ -132,12 +133,31 @@ def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
     assert [path.name for path in (folder.path / "members").iterdir()] == ["m.json"]
 
 
-def test_a_process_that_ends_again_and_again_is_started_no_more() -> None:
+def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:
     kept = Kept("x", ["true"])
-    for _ in range(5):
-        assert kept.may_start()
-        kept._starts.append(time.monotonic())
-    assert not kept.may_start()
+    pauses = [kept.pause(1, 1.0) for _ in range(10)]
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, None]
+    # One that was there for a while has not failed to start.
+    assert kept.pause(1, LASTS_S) == 0.0
+
+
+def test_a_device_that_has_worked_is_tried_for_ever_and_one_that_never_did_once() -> None:
+    assert Kept("x", ["true"]).pause(UNFIT, 1.0) is None
+    kept = Kept("x", ["true"])
+    assert kept.pause(1, 1.0) == 0.0
+    assert [kept.pause(UNFIT, 1.0) for _ in range(20)][-1] == LONGEST_PAUSE_S
+
+
+def test_a_keeper_starts_again_what_fails_and_ends_with_the_pool_though_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wishes, "listen", lambda _: None)
+    log = tmp_path / "starts"
+    script = f"echo x >>{log}; exit $(wc -l <{log})"
+    kept = [Kept("x", ["sh", "-c", script])]
+    # It ends with 1, with 2 and with 3: the fourth start would be due in two seconds.
+    assert keep(kept, 1, lambda: log.exists() and log.read_text().count("x") == 3) == 0
+    assert kept[0].ends == 3
 
 
 def test_a_gpu_is_of_its_own_node_s_type_where_a_job_spans_several(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from slurm_plugin.pool import Scheduler
 from slurm_plugin.pool.folder import Pool
-from slurm_plugin.pool.scheduler import only_one, pool_policies
+from slurm_plugin.pool.lock import only_one, scheduled
+from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
 from tests.slurm_plugin.pool.members import Hand, pool, training
 
@@ -417,13 +419,81 @@ def test_a_training_that_cannot_be_read_is_told_once_and_holds_up_no_other(tmp_p
     assert "bad.json" in said[0]
 
 
-def test_a_pool_has_one_scheduler_at_a_time(tmp_path: Path) -> None:
+def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_path: Path) -> None:
+    made, said, looks = pool(tmp_path), list[str](), list[int]()
+    assert not scheduled(made.path)
+
+    def other_ends() -> bool:
+        looks.append(1)
+        if len(looks) == 2:
+            first.close()
+        return False
+
+    first = ExitStack()
+    assert first.enter_context(only_one(made.path, lambda: True))
+    assert scheduled(made.path)
+    with only_one(made.path, lambda: True) as held:
+        assert not held
+    with only_one(made.path, other_ends, said.append) as held:
+        assert held
+    assert len(said) == 1
+    assert "another scheduler runs the pool" in said[0]
+    assert not scheduled(made.path)
+
+
+def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_path: Path) -> None:
+    made, said, fails = pool(tmp_path), list[str](), [0]
+    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    hand = Hand(made, "a0")
+    made.add(training("x", 2))
+    for _ in range(2):
+        made_by.step()
+        hand.run()
+    # It has all of its rounds; the pool ends once that is written.
+    made.stop(when_done=True)
+    results = made.path / "results"
+    results.rename(made.path / "results-kept")
+
+    def told() -> bool:
+        fails[0] += 1
+        if fails[0] == 3:
+            (made.path / "results-kept").rename(results)
+        return fails[0] > 100
+
+    made_by.run(told)
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds) == ("", 2)
+    assert stopped(made)
+    assert len(said) == 1
+    assert "they are tried again" in said[0]
+
+
+def test_a_training_whose_result_cannot_be_written_ends_once_it_can(tmp_path: Path) -> None:
     made = pool(tmp_path)
-    taken = pytest.raises(InputError, match="another scheduler runs the pool")
-    with only_one(made.path), taken, only_one(made.path):
-        pass
-    with only_one(made.path):
-        pass
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 1))
+    made_by.step()
+    hand.run()
+    in_its_way = made.path / "results" / "x.json"
+    in_its_way.mkdir()
+    (in_its_way / "y").touch()
+    made_by.state._find_trainings = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="cannot write"):
+        made_by.step()
+    (in_its_way / "y").unlink()
+    in_its_way.rmdir()
+    made_by.step()
+    assert made.result("x") is not None
+
+
+def test_a_member_s_file_of_another_name_is_none(tmp_path: Path) -> None:
+    made, said = pool(tmp_path), list[str]()
+    Hand(made, "a0").file.rename(made.path / "members" / "b0.json")
+    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    made_by.step()
+    assert not made_by.state.stations
+    assert "b0.json: it is of 'a0'" in said[0]
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
