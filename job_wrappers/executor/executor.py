@@ -18,11 +18,14 @@ from pathlib import Path
 
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.order import FixedOrder, Order
-from job_wrappers.executor.process import LOOK_S, JobFailedError, Process
+from job_wrappers.executor.process import LOOK_S, DeviceFailedError, JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
 START_TIMEOUT_S = 600.0
 """Within which a process gets ready and its job's model is made."""
+
+TRY_TIMEOUT_S = 60.0
+"""Within which a process that is ready shows that it can use the device."""
 
 ROUND_TIMEOUT_S = 600.0
 """For which a task waits until other executors have done the tasks of the round before."""
@@ -128,9 +131,16 @@ class Executor(AbstractContextManager["Executor"]):
         return {name: process.pid for name, process in self._running.items()}
 
     def await_standby(self) -> None:
-        """Wait until the processes that stand by are ready."""
-        for process in self._standby:
-            process.settle()
+        """Wait until the processes that stand by are ready.
+
+        Raises:
+            DeviceFailedError: one of them cannot use the device.
+        """
+        try:
+            for process in self._standby:
+                process.settle()
+        except JobFailedError as error:
+            raise self._broken(error) from None
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -143,7 +153,11 @@ class Executor(AbstractContextManager["Executor"]):
         self._stand_by()
 
     def heed(self) -> None:
-        """Take the answers that have come, so that `failed` names whatever has failed since."""
+        """Take the answers that have come, so that `failed` names whatever has failed since.
+
+        Raises:
+            DeviceFailedError: as `run`.
+        """
         for name in list(self._running):
             self._try(name, Process.idle)
 
@@ -155,6 +169,8 @@ class Executor(AbstractContextManager["Executor"]):
 
         Raises:
             ValueError: a task is of no job of this executor, or of no round of its job.
+            DeviceFailedError: a task failed, and the device cannot be used without its job either,
+                which then has not failed.
         """
         order = FixedOrder(tasks) if isinstance(tasks, Sequence) else tasks
         for known in order.ahead():
@@ -299,10 +315,25 @@ class Executor(AbstractContextManager["Executor"]):
             self._fail(name, str(error))
 
     def _fail(self, name: str, why: str) -> None:
-        self._failed[name] = why
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
+        self._try_device()
+        self._failed[name] = why
+
+    def _try_device(self) -> None:
+        """Have a process without a job use the device: what breaks it breaks it for all."""
+        if not self._standby:
+            self._standby.append(self._start())
+        try:
+            self._standby[0].settle(START_TIMEOUT_S)
+            self._standby[0].ask("try")
+            self._standby[0].settle(TRY_TIMEOUT_S)
+        except JobFailedError as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: JobFailedError) -> DeviceFailedError:
+        return DeviceFailedError(f"{self._device} cannot be used here: {error}")
 
 
 def kept(

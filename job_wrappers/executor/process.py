@@ -25,6 +25,10 @@ class JobFailedError(Exception):
     """A job's process raised, ended or did not answer in time; says how."""
 
 
+class DeviceFailedError(Exception):
+    """Not even a process without a job can use the device; says why."""
+
+
 class Process:
     """A process that stands by, or serves a job.
 

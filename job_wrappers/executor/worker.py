@@ -33,11 +33,11 @@ def main(words: list[str]) -> int:
     connection = Connection(int(words[0]))
     try:
         try:
-            _warm_up(words[1])
+            _use(words[1])
         except (
             Exception
         ) as error:  # not the job's fault, and nothing that its code is to be seen in
-            _say(connection, failed=f"{words[1]} cannot be used here: {error}"[:2000])
+            _say(connection, failed=str(error)[:2000])
             return 1
         _say(connection, ready=True)
         _serve(connection, words[1])
@@ -53,8 +53,8 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _warm_up(device: str) -> None:
-    """Make the context and what is made at the first use of it."""
+def _use(device: str) -> None:
+    """Make the context, and what is made at the first use of it."""
     import torch
 
     # On the host: a process of each job works there, one at a time.
@@ -76,6 +76,10 @@ def _serve(connection: Connection, device: str) -> None:
     while True:
         said = json.loads(connection.recv_bytes())
         act = said["do"]
+        if act == "try":
+            _use(device)
+            _say(connection, works=True)
+            continue
         if act == "take":
             job = TaskJob(**said["job"])
             trainer = Trainer(job, Path(said["folder"]), device, said["timeout_s"])

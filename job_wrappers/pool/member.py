@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Callable
 
 from job_wrappers.executor import Executor
-from job_wrappers.executor.process import JobFailedError
+from job_wrappers.executor.process import DeviceFailedError
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.order import PoolOrder, words_of
@@ -50,7 +50,7 @@ def run_member(
 
     Returns:
         0 at the pool's end, `STOPPED` when it was told to stop before, 2 when the device cannot be
-        used.
+        used, 1 when it could and no longer can.
     """
     limit = memory_mib << 20 if memory_mib else None
     with Executor(
@@ -65,7 +65,7 @@ def run_member(
     ) as executor:
         try:
             executor.await_standby()
-        except JobFailedError as error:
+        except DeviceFailedError as error:
             sys.stderr.write(f"pool member: {error}\n")
             return STOPPED if stopped() else 2
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
@@ -89,6 +89,10 @@ def run_member(
                         at_s=time.time(),
                     )
             order.tell_failures()
+        except DeviceFailedError as error:
+            # The task is nobody's fault, and another member's.
+            sys.stderr.write(f"pool member: {error}\n")
+            return STOPPED if stopped() else 1
         finally:
             over.set()
             heart.join()

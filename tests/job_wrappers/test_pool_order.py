@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from job_wrappers.executor import Executor, Task
+from job_wrappers.executor import DeviceFailedError, Executor, Task
 from job_wrappers.outcome import Wishes
+from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import own_type
 from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
+from job_wrappers.pool.member import run_member
 from job_wrappers.pool.order import PoolOrder
 
 
@@ -131,6 +133,36 @@ def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
     (folder.path / "stop").touch()
     assert member.next() is None
     assert [path.name for path in (folder.path / "members").iterdir()] == ["m.json"]
+
+
+class Broken:
+    """An executor whose device breaks under its first task."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.failed: dict[str, str] = {}
+
+    def __enter__(self) -> Broken:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def await_standby(self) -> None:
+        pass
+
+    def run(self, _: PoolOrder) -> Iterator[object]:
+        yield from ()
+        raise DeviceFailedError("cuda:0 cannot be used here: it is gone")
+
+
+def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_training(
+    folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(member_module, "Executor", Broken)
+    assert run_member(folder, "cuda:0", "v100", stopped=lambda: False) == 1
+    assert "cuda:0 cannot be used here: it is gone" in capsys.readouterr().err
+    assert not list((folder.path / "members").iterdir())
+    assert [path.read_text() for path in (folder.path / "outcomes").iterdir()] == [""]
 
 
 def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:
