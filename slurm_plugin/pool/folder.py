@@ -221,21 +221,28 @@ class OutcomeReader:
     _read: dict[str, int] = field(default_factory=dict)
 
     def new(self, id_: str) -> Iterator[Line]:
-        """Yield a member's lines that are whole and were not read before."""
+        """Yield a member's lines that are whole and were not read before, all that there are."""
+        while text := self._more(id_):
+            yield from self._lines(text)
+
+    def _more(self, id_: str) -> bytes:
         path = self.pool.path / "outcomes" / f"{id_}.jsonl"
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size <= self._read.get(id_, 0):
-                    return
+                    return b""
                 file.seek(self._read.get(id_, 0))
                 text = file.read(MOST_BYTES)
         except OSError:
-            return
+            return b""
         whole = text.rfind(b"\n") + 1
         if not whole and len(text) == MOST_BYTES:
             whole = len(text)
         self._read[id_] = self._read.get(id_, 0) + whole
-        for line in text[:whole].splitlines():
+        return text[:whole]
+
+    def _lines(self, text: bytes) -> Iterator[Line]:
+        for line in text.splitlines():
             try:
                 said: Any = strict_json(line.decode()) if len(line) <= MOST_LINE else None
                 kind = LINES[said.pop("what")]

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.pool import Scheduler
+from slurm_plugin.pool import Scheduler, folder
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.lock import only_one, scheduled
 from slurm_plugin.pool.scheduler import pool_policies
@@ -390,6 +390,23 @@ def test_times_are_estimated_by_the_published_rates_and_then_learned(tmp_path: P
     # So hare has moved what is left.
     made_by.step()
     assert len(slow.order()) > len(fast.order())
+
+
+def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MOST_BYTES", 1 << 12)
+    made = pool(tmp_path)
+    hand = Hand(made, "a0")
+    made.add(training("x", 200))
+    for round_ in range(200):
+        task = hand.begin(("x", round_, 0))
+        hand.train(task)
+        hand.store(task)
+    scheduler(made).step()
+    result = made.result("x")
+    assert result is not None
+    assert len(result.losses) == 200
 
 
 def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
