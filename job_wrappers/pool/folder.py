@@ -27,6 +27,9 @@ from job_wrappers.executor.job import Task, TaskJob
 
 SCHEMA = "hetsched-pool/1"
 
+MOST_BYTES = 1 << 20
+"""Of a file that holds one record."""
+
 FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
 
 
@@ -84,11 +87,16 @@ class PoolFolder:
         """Leave a training.
 
         Raises:
-            ValueError: its name is taken.
+            ValueError: its name is taken, or it is too large.
             OSError: it cannot be written.
         """
         path = self.path / "trainings" / f"{values['name']}.json"
         text = json.dumps({"schema": SCHEMA, **values}, allow_nan=False)
+        if len(text) > MOST_BYTES:
+            raise ValueError(
+                f"training {values['name']!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
+                "leave what is large in a file, and give its name as an argument"
+            )
         if not files.write_once(path, [text.encode()]):
             raise ValueError(f"{self.path} has a training {values['name']!r} already; name another")
 

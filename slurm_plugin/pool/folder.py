@@ -89,9 +89,15 @@ class Pool:
         if len(self.names("trainings")) >= MOST_TRAININGS:
             raise InputError(f"{self.path} has {MOST_TRAININGS} trainings, which is the most")
         path = self.path / "trainings" / f"{training.name}.json"
+        text = json.dumps(unstructure(training))
+        if len(text) > MOST_BYTES:
+            raise InputError(
+                f"training {training.name!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
+                "leave what is large in a file, and give its name as an argument"
+            )
         part = path.with_name(f".{path.name}.{os.getpid()}")
         with replacing(part) as file:
-            json.dump(unstructure(training), file)
+            file.write(text)
         try:
             os.link(part, path)
         except FileExistsError:

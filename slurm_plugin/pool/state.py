@@ -50,6 +50,7 @@ class PoolState:
         now_s: when it was observed (UTC).
         problems: files that cannot be read, and why.
         failures: trainings that are to end, and why.
+        unreadable: trainings that are none that can run, and why; they end, too.
         dead: members whose files are all that is left of them.
     """
 
@@ -67,6 +68,7 @@ class PoolState:
         self.problems: dict[str, str] = {}
         self.dead: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
         self._clock = clock
         self._outcomes = OutcomeReader(pool)
         self._pids = process_space()
@@ -95,6 +97,10 @@ class PoolState:
 
     def close(self) -> Iterator[tuple[str, Result]]:
         """Yield how trainings ended that are done or have failed; each is taken out after that."""
+        for name, why in list(self.unreadable.items()):
+            yield name, Result(SCHEMA, why, "", (), self.now_s, self.now_s, 0)
+            del self.unreadable[name]
+            self.ended.add(name)
         for name, standing in list(self.active.items()):
             why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
@@ -162,8 +168,11 @@ class PoolState:
         for name in sorted(self.pool.names("trainings") - self.ended - set(self.active)):
             try:
                 self.active[name] = Standing(self.pool.training(name))
-            except (OSError, InputError) as error:
+            except OSError as error:
                 self.problems[name] = str(error)
+                continue
+            except InputError as error:
+                self.unreadable[name] = str(error)
                 continue
             for id_, line in self._early.pop(name, []):
                 self._note(id_, line)

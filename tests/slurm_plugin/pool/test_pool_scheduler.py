@@ -16,6 +16,7 @@ from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.lock import only_one, scheduled
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
+from slurm_plugin.pool.status import status
 from tests.slurm_plugin.pool.members import Hand, pool, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
@@ -423,17 +424,25 @@ def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Pa
     assert made_by.state._outcomes.rejected == 5
 
 
-def test_a_training_that_cannot_be_read_is_told_once_and_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
     made = pool(tmp_path)
     (made.path / "trainings" / "bad.json").write_text(
-        '{"schema": "hetsched-pool/1", "name": "bad"}'
+        '{"schema": "hetsched-pool/1", "name": "bad", "make": "m:f", "rounds": 1000.0}'
     )
-    said: list[str] = []
-    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    assert [t.state for t in status(made).trainings] == ["failed"]
+    made_by = scheduler(made)
     made.add(training("good", 2))
+    made.stop(when_done=True)
     worked_off(made_by, [Hand(made, "a0")])
-    assert len(said) == 1
-    assert "bad.json" in said[0]
+    made_by.step()
+    assert stopped(made)
+    result = made.result("bad")
+    assert result is not None
+    assert "rounds is 1000.0; expected a whole number from 1 to 999999" in result.failed
+    why = {t.name: t.why for t in status(made).trainings}
+    assert why == {"bad": result.failed, "good": ""}
 
 
 def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_path: Path) -> None:
