@@ -86,6 +86,7 @@ def run_member(
                         train_s=outcome.ended_s - outcome.began_s,
                         switch_s=outcome.switch_s,
                         kept=outcome.kept,
+                        gpu_type=gpu_type,
                         at_s=time.time(),
                     )
             order.tell_failures()

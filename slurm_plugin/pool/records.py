@@ -154,6 +154,7 @@ class Trained:
         number: of the task, from 0.
         at_s: when (UTC).
         train_s: of its forward and backward pass.
+        gpu_type: of its member, of which nothing else may be left.
         switch_s: waited for before.
         kept: whether its model was on the device.
         loss: of its batch.
@@ -167,6 +168,7 @@ class Trained:
     switch_s: float
     kept: bool
     loss: float | None
+    gpu_type: str
 
 
 @dataclass(frozen=True)

@@ -257,9 +257,9 @@ class PoolState:
             station.busy_s += line.train_s
             if station.running == task:
                 station.running = None
-        gpu_type, key = self._gpu_type(id_), self._key(line.job)
-        if line.loss is not None and gpu_type and key:
-            self.times.trained(key, gpu_type, line.train_s)
+        key = self._key(line.job)
+        if line.loss is not None and key:
+            self.times.trained(key, line.gpu_type, line.train_s)
         if standing is None:
             return
         standing.trained[task[1:]] = id_
@@ -275,10 +275,6 @@ class PoolState:
             except (OSError, InputError):
                 return ""
         return self._keys[name]
-
-    def _gpu_type(self, id_: str) -> str:
-        """Return the type of a member; "" of one that went before it was seen."""
-        return self._known[id_].member.gpu_type if id_ in self._known else ""
 
     def _look_for_step(self, standing: Standing) -> None:
         if len(standing.gradients) < standing.training.scale:

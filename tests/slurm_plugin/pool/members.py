@@ -27,7 +27,7 @@ class Hand:
     """A member whose tasks a test begins and ends by hand."""
 
     def __init__(self, pool: Pool, id_: str, gpu_type: str = "v100") -> None:
-        self.pool, self.id = pool, id_
+        self.pool, self.id, self.gpu_type = pool, id_, gpu_type
         self.begun: list[tuple[str, int, int]] = []
         member = Member(SCHEMA, id_, "n0", process_space(), "cpu", gpu_type, os.getpid(), 1.0)
         self.file = pool.path / "members" / f"{id_}.json"
@@ -62,6 +62,7 @@ class Hand:
             train_s=train_s,
             switch_s=0.0,
             kept=True,
+            gpu_type=self.gpu_type,
             loss=loss,
         )
 

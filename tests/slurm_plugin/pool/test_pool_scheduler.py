@@ -410,6 +410,23 @@ def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came
     assert len(result.losses) == 200
 
 
+def test_times_are_known_at_once_when_the_job_is_started_again_with_other_members(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    before = Hand(made, "a0", "t4")
+    made.add(training("x", 3))
+    made_by = scheduler(made)
+    made_by.step()
+    before.run(train_s=7.0)
+    before.file.unlink()
+    Hand(made, "b0", "v100")
+    again = scheduler(made)
+    again.step()
+    assert again.state.times.of("make", "t4").train_s == 7.0
+    assert again.state.times.of("make", "v100").train_s < 7.0
+
+
 def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
