@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
@@ -30,6 +30,9 @@ GIVEN_S = 10.0
 
 STEP_S = 10.0
 """A round of which nothing but its step is missing for so long has lost who was to make it."""
+
+LATE_S = 1.0
+"""What members told that are gone is looked for so often: another host may show it late."""
 
 FORGOTTEN_S = 3600.0
 """One that has not for so long was killed, and does not come back."""
@@ -75,6 +78,7 @@ class PoolState:
         # A member that is silent for a while goes on with what it runs.
         self._known: dict[str, Station] = {}
         self._keys: dict[str, str] = {}
+        self._late_s = 0.0
         self._early: dict[str, list[tuple[str, Line]]] = {}
 
     def observe(self) -> None:
@@ -82,7 +86,10 @@ class PoolState:
         self.now_s = self._clock()
         self._find_trainings()
         there = self._find_members()
-        self._read_outcomes()
+        if there != set(self.stations) or self.now_s >= self._late_s:
+            self._late_s = self.now_s + LATE_S
+            self._read_outcomes(self._outcome_files())
+        self._read_outcomes(there)
         for id_ in sorted(set(self.stations) - there):
             self.stations.pop(id_).take_back()
             self._happened(Trigger.NODE)
@@ -93,7 +100,7 @@ class PoolState:
         for standing in self.active.values():
             self._progress(standing)
         # What has begun before a state was there is known with it: see `close`.
-        self._read_outcomes()
+        self._read_outcomes(there)
 
     def close(self) -> Iterator[tuple[str, Result]]:
         """Yield how trainings ended that are done or have failed; each is taken out after that."""
@@ -218,9 +225,8 @@ class PoolState:
                 self._happened(Trigger.NODE)
         return there
 
-    def _read_outcomes(self) -> None:
-        # Those that are gone may have told of losses and times before.
-        for id_ in sorted({*self._outcome_files(), *self.stations}):
+    def _read_outcomes(self, ids: Iterable[str]) -> None:
+        for id_ in sorted(ids):
             for line in self._outcomes.new(id_):
                 self._note(id_, line)
 
@@ -265,7 +271,7 @@ class PoolState:
         standing.trained[task[1:]] = id_
         standing.ended_s = max(standing.ended_s, line.at_s)
         if line.loss is not None:
-            standing.losses.setdefault(line.round, {})[line.number] = line.loss
+            standing.tell(line.round, line.number, line.loss)
 
     def _key(self, name: str) -> str:
         """Return the key of a training, which may have ended."""

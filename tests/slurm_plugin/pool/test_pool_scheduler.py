@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from slurm_plugin.pool import Scheduler, folder
-from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.lock import only_one, scheduled
+from slurm_plugin.pool.records import Line
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.status import status
@@ -425,6 +427,35 @@ def test_times_are_known_at_once_when_the_job_is_started_again_with_other_member
     again.step()
     assert again.state.times.of("make", "t4").train_s == 7.0
     assert again.state.times.of("make", "v100").train_s < 7.0
+
+
+def test_a_look_costs_no_more_after_many_rounds_and_many_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pool(tmp_path)
+    Hand(made, "a0")
+    made.add(training("x", 10_000))
+    made_by = scheduler(made)
+    for at in range(50):
+        Hand(made, f"gone{at}").train(("x", at, 0))
+        (made.path / "members" / f"gone{at}.json").unlink()
+    (made.path / "rounds" / "x").mkdir()
+    made.state("x", 50).touch()
+    made_by.state._clock = lambda: 1000.0
+    made_by.step()
+    loss = made_by.state.active["x"].loss()
+    assert len(loss) == 50
+    read: list[str] = []
+    new = OutcomeReader.new
+
+    def counted(self: OutcomeReader, id_: str) -> Iterator[Line]:
+        read.append(id_)
+        return new(self, id_)
+
+    monkeypatch.setattr(OutcomeReader, "new", counted)
+    made_by.step()
+    assert read == ["a0", "a0"]
+    assert made_by.state.active["x"].loss() is loss
 
 
 def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
