@@ -119,9 +119,12 @@ def keep(kept: Sequence[Kept], rank: int, over: Callable[[], bool]) -> int:
                 again = f"again in {pause_s:g} s" if pause_s else "again"
                 sys.stderr.write(f"pool: {each.name} ended with {ended}; it is started {again}\n")
                 each.due_s = now_s + pause_s
-        for each in kept:
-            each.stop()
-        for each in kept:
-            if each.process is not None:
-                each.process.wait()
+        told = False
+        while any(each.process is not None and each.process.poll() is None for each in kept):
+            # At the pool's end the scheduler waits for what members of other hosts finish.
+            if not told and (code != 0 or wishes.stop):
+                told = True
+                for each in kept:
+                    each.stop()
+            time.sleep(_POLL_S)
     return tell_stopped(os.environ, rank) if code is None else code

@@ -35,7 +35,7 @@ def pool() -> None:
     help="Set a parameter of the policy.",
 )
 def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
-    """Make the folder POOL a pool, or have a pool that is there go on under this policy.
+    """Make the folder POOL a pool, or have one that has ended go on under this policy.
 
     It has to be on a file system that all of its hosts share. A job starts it: see the template
     pool.sbatch.
@@ -50,8 +50,9 @@ def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
         raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
     chosen = {name: value for name, _, value in pairs}
     check_policy(make_policy(policy, chosen))
+    goes_on = (path / "pool.json").exists()
     made(path, policy, chosen)
-    click.echo(f"{path}: a pool under {policy}")
+    click.echo(f"{path}: {'the pool goes on' if goes_on else 'a pool'} under {policy}")
 
 
 @pool.command()

@@ -13,6 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.records.files import replacing
 from hetsched_core.values.json import strict_json
 from hetsched_core.values.records import structure, unstructure
+from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.records import (
     LINES,
     SCHEMA,
@@ -197,8 +198,13 @@ def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
     """Make a folder a pool, for its user alone; one that is a pool goes on under this policy.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: it cannot be made, or it runs.
     """
+    if scheduled(path):
+        raise InputError(
+            f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can "
+            "go on under another policy"
+        )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in FOLDERS:

@@ -52,6 +52,16 @@ class Scheduler:
     def step(self) -> None:
         """Look at the pool once, and do what is to be done."""
         state, showing = self.state, self._showing
+        self._look()
+        hand_out(state)
+        showing.look(state.now_s)
+        if showing.cluster is not None and showing.jobs and self._planner.due(showing):
+            self._plan()
+            hand_out(state)
+
+    def _look(self) -> None:
+        """Take note of what has happened, and end the trainings that are done or have failed."""
+        state = self.state
         state.observe()
         for name, result in state.close():
             state.pool.end(name, result)
@@ -62,18 +72,21 @@ class Scheduler:
         for problem in set(state.problems.values()) - self._said:
             self._said.add(problem)
             self._say(problem)
-        hand_out(state)
-        showing.look(state.now_s)
-        if showing.cluster is not None and showing.jobs and self._planner.due(showing):
-            self._plan()
-            hand_out(state)
 
     def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on until the pool is to end, or this scheduler."""
+        """Go on until the pool has ended, or this scheduler is told to.
+
+        Members finish their tasks before they leave, with which trainings may be done.
+        """
         pause_s = POLL_S
-        while not (self.state.pool.stopped or told_to_stop()):
+        while not told_to_stop():
             try:
-                self.step()
+                if not self.state.pool.stopped:
+                    self.step()
+                else:
+                    self._look()
+                    if not self.state.stations:
+                        return
                 pause_s = POLL_S
             except (OSError, InputError) as error:
                 # All that is left undone is found in the folder again.

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from hetsched_core.cli.group import hetsched
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.lock import only_one
 from slurm_plugin.pool.status import status
 from tests.slurm_plugin.pool.members import Hand
 from tests.slurm_plugin.pool.test_pool_scheduler import scheduler, worked_off
@@ -58,6 +59,18 @@ def test_a_search_has_a_training_for_each_choice_and_status_tells_how_far_it_is(
     assert ends["s-000"] == ("done", "")
     assert call("stop", path).exit_code == 0
     assert "the pool ends" in call("status", path).output
+
+
+def test_a_pool_that_runs_is_not_made_again_and_one_that_has_ended_goes_on(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    assert call("stop", path).exit_code == 0
+    with only_one(path, lambda: True):
+        done = call("create", path, "--policy=hare")
+        assert "is a pool that runs; `hetsched pool stop" in str(done.exception)
+        assert (Pool(path).record().policy, Pool(path).stopped) == ("hlas-p", True)
+    done = call("create", path, "--policy=hare")
+    assert done.output == f"{path}: the pool goes on under hare\n"
+    assert (Pool(path).record().policy, Pool(path).stopped) == ("hare", False)
 
 
 @pytest.mark.parametrize(

@@ -582,6 +582,31 @@ def stopped(pool: Pool) -> bool:
     return pool.stopped
 
 
+def test_a_training_that_is_done_with_the_pool_s_last_tasks_has_a_result(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 1))
+    made.add(training("y", 1, submit_s=2.0))
+    made_by.step()
+    task = hand.begin()
+    made.stop()
+    acts = iter(
+        [
+            lambda: None,
+            lambda: hand.store(task),
+            lambda: None,
+            lambda: hand.train(task),
+            hand.file.unlink,
+        ]
+    )
+    made_by.run(lambda: next(acts, lambda: True)() is True)
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds, result.losses) == ("", 1, (1.0,))
+    assert made.result("y") is None
+    assert next(acts, None) is None
+
+
 def test_a_pool_that_is_to_stop_when_it_is_done_stops_then_and_not_before(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
