@@ -42,7 +42,7 @@ def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
     """
     from hetsched_core.policy import make_policy
     from slurm_plugin.pool.folder import create as made
-    from slurm_plugin.pool.scheduler import check_policy
+    from slurm_plugin.pool.scheduler import check_policy, with_defaults
 
     pairs = [text.partition("=") for text in parameters]
     wrong = next((name for name, equals, _ in pairs if not equals), None)
@@ -50,9 +50,11 @@ def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
         raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
     chosen = {name: value for name, _, value in pairs}
     check_policy(make_policy(policy, chosen))
+    chosen = with_defaults(policy, chosen)
     goes_on = (path / "pool.json").exists()
     made(path, policy, chosen)
-    click.echo(f"{path}: {'the pool goes on' if goes_on else 'a pool'} under {policy}")
+    told = "".join(f", {name}={value}" for name, value in chosen.items())
+    click.echo(f"{path}: {'the pool goes on' if goes_on else 'a pool'} under {policy}{told}")
 
 
 @pool.command()

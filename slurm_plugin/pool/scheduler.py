@@ -7,10 +7,10 @@ orders that they have, and the next scheduler goes on from there. What a policy 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Planner, Policy, policy_names, policy_type
+from hetsched_core.policy import Planner, Policy, parameters_of, policy_names, policy_type
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.orders import assign, hand_out
@@ -19,6 +19,9 @@ from slurm_plugin.pool.state import PoolState
 
 POLL_S = 0.02
 """How often the pool's files are looked at."""
+
+EACH_GPU = "1000"
+"""So many groups of GPUs, or as many as there are GPUs."""
 
 LONGEST_PAUSE_S = 5.0
 """Until the next look, while the file system is away."""
@@ -122,6 +125,16 @@ def check_policy(policy: Policy) -> None:
             f"policy {info.name!r} places whole jobs, and a pool runs tasks; valid: "
             f"{', '.join(pool_policies())}"
         )
+
+
+def with_defaults(policy: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a pool's policy: those given, and what a pool sets otherwise.
+
+    HLAS serves one training a group of GPUs at a time, so that of trainings of one task a round
+    only one GPU of a group has any. Rounds of more tasks go to several groups of one GPU.
+    """
+    names = {each.name for each in parameters_of(policy_type(policy))}
+    return {**({"groups": EACH_GPU} if "groups" in names else {}), **given}
 
 
 def pool_policies() -> list[str]:
