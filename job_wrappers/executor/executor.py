@@ -16,6 +16,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from job_wrappers.executor.footprint import Footprint, host_bytes
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.order import FixedOrder, Order
 from job_wrappers.executor.process import LOOK_S, DeviceFailedError, JobFailedError, Process
@@ -69,6 +70,10 @@ class Executor(AbstractContextManager["Executor"]):
         with Executor(folder, jobs, device="cuda:0", limit=30 << 30) as executor:
             for outcome in executor.run(order):
                 ...
+
+    Attributes:
+        most_processes: with more, those go whose jobs have no task ahead and ran longest ago; they
+            come back by what is in the folder. None for no limit.
     """
 
     def __init__(
@@ -94,8 +99,7 @@ class Executor(AbstractContextManager["Executor"]):
                 may fill; None for no limit. The context of each process comes on top.
             standby: processes that wait for a job, as far as jobs without one are there.
             expected: jobs beyond those that are there, for which processes wait, too.
-            most_processes: with more, those go whose jobs have no task ahead and ran longest ago;
-                they come back by what is in the folder. None for no limit.
+            most_processes: the attribute.
             task_timeout_s: after which a task has failed; None for never.
             ended: whether a job was ended by others; what it still does is not waited for.
         """
@@ -107,7 +111,7 @@ class Executor(AbstractContextManager["Executor"]):
         self._ended = ended
         self._most_standby = standby
         self._expected = expected
-        self._most_processes = most_processes
+        self.most_processes = most_processes
         self._standby: deque[Process] = deque()
         self._running: dict[str, Process] = {}
         self._failed: dict[str, str] = {}
@@ -141,6 +145,13 @@ class Executor(AbstractContextManager["Executor"]):
                 process.settle()
         except JobFailedError as error:
             raise self._broken(error) from None
+
+    def footprint(self) -> Footprint:
+        """Return what a process without a job takes, by those that stand by, which are ready."""
+        host = max((host_bytes(process.pid) for process in self._standby), default=0)
+        total = max((process.device_total for process in self._standby), default=0)
+        used = total - min((process.device_free for process in self._standby), default=0)
+        return Footprint(host, used // max(1, len(self._standby)), total)
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -232,7 +243,7 @@ class Executor(AbstractContextManager["Executor"]):
     def _let_go(self, order: Order, names: Sequence[str]) -> None:
         """End the processes of other jobs that are over, and of those beyond the limit."""
         spare = [name for name in self._running if name not in names]
-        beyond = len(self._running) - (self._most_processes or len(self._running))
+        beyond = len(self._running) - (self.most_processes or len(self._running))
         for name in spare:
             if beyond > 0 or order.over(name):
                 beyond -= 1

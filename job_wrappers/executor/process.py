@@ -35,6 +35,7 @@ class Process:
     Attributes:
         size: bytes of its job's model; 0 while it has none.
         held: bytes of it that are on the device.
+        device_free, device_total: bytes of the device when it got ready; 0 where it is the host.
         connection: readable when there is an answer.
         unwanted: whether its job was ended, so that nobody wants its answers.
     """
@@ -61,6 +62,7 @@ class Process:
         self.connection = Connection(ours.detach())
         self._due = 1
         self.size = self.held = 0
+        self.device_free = self.device_total = 0
         self.unwanted: Callable[[], bool] = lambda: False
 
     @property
@@ -113,6 +115,8 @@ class Process:
             raise JobFailedError(said["failed"])
         self.size = said.get("size", self.size)
         self.held = said.get("held", self.held)
+        self.device_free = said.get("device_free", self.device_free)
+        self.device_total = said.get("device_total", self.device_total)
         return said
 
     def settle(self, timeout_s: float | None = None) -> None:

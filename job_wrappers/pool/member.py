@@ -19,12 +19,10 @@ from job_wrappers.executor.process import DeviceFailedError
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.order import PoolOrder, words_of
+from job_wrappers.pool.room import host_free, most_processes
 
 BEAT_S = 1.0
 """How often a member shows that it is alive."""
-
-MOST_PROCESSES = 16
-"""Trainings that keep a process on one GPU though they have nothing to do there now."""
 
 
 def run_member(
@@ -59,7 +57,6 @@ def run_member(
         limit=limit,
         standby=standby,
         expected=standby,
-        most_processes=MOST_PROCESSES,
         task_timeout_s=task_timeout_s,
         ended=folder.ended,
     ) as executor:
@@ -68,6 +65,9 @@ def run_member(
         except DeviceFailedError as error:
             sys.stderr.write(f"pool member: {error}\n")
             return STOPPED if stopped() else 2
+        # Of the memory that this host's members share.
+        free = host_free() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        executor.most_processes = most_processes(executor.footprint(), free)
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
         id_ = f"{node}-{device.replace(':', '')}-{os.getpid()}-{secrets.token_hex(3)}"
         place = Place(id_, node, process_space(), device, gpu_type, os.getpid(), time.time())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.executor import DeviceFailedError, Executor, Task
+from job_wrappers.executor.footprint import Footprint
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import own_type
@@ -138,6 +139,8 @@ def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
 class Broken:
     """An executor whose device breaks under its first task."""
 
+    most_processes = 0
+
     def __init__(self, *_: object, **__: object) -> None:
         self.failed: dict[str, str] = {}
 
@@ -150,17 +153,23 @@ class Broken:
     def await_standby(self) -> None:
         pass
 
+    def footprint(self) -> Footprint:
+        return Footprint(1 << 20)
+
     def run(self, _: PoolOrder) -> Iterator[object]:
         yield from ()
-        raise DeviceFailedError("cuda:0 cannot be used here: it is gone")
+        raise DeviceFailedError(f"cuda:0 cannot be used here: {self.most_processes} are gone")
 
 
 def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_training(
     folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(member_module, "Executor", Broken)
+    monkeypatch.setattr(member_module, "host_free", lambda: 80 << 20)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert run_member(folder, "cuda:0", "v100", stopped=lambda: False) == 1
-    assert "cuda:0 cannot be used here: it is gone" in capsys.readouterr().err
+    # As many as the host has room for, of which another member has a half.
+    assert "cuda:0 cannot be used here: 20 are gone" in capsys.readouterr().err
     assert not list((folder.path / "members").iterdir())
     assert [path.read_text() for path in (folder.path / "outcomes").iterdir()] == [""]
 

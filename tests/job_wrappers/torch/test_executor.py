@@ -211,7 +211,7 @@ use = worker._use
 def broken(device):
     if Path({file!r}).exists():
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-    use(device)
+    return use(device)
 
 worker._use = broken
 sys.exit(worker.main(sys.argv[-2:]))
@@ -240,6 +240,16 @@ def test_a_device_that_breaks_fails_no_job_whether_its_processes_are_new_or_stan
         with pytest.raises(DeviceFailedError, match=f"{DEVICE} cannot be used here.*ECC error"):
             list(outcomes)
         assert list(executor.failed) == ["vandal"]
+
+
+def test_what_a_process_takes_is_measured_on_those_that_stand_by(tmp_path: Path) -> None:
+    with Executor(tmp_path, [], standby=2, expected=2) as executor:
+        executor.await_standby()
+        footprint = executor.footprint()
+    # Python with torch; on a GPU its context.
+    assert 30 << 20 < footprint.host < 8 << 30
+    assert (footprint.device > 0) == (footprint.device_total > 0) == (DEVICE != "cpu")
+    assert footprint.device <= footprint.device_total
 
 
 def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
