@@ -37,15 +37,19 @@ class Scheduler:
     """
 
     def __init__(
-        self, pool: Pool, policy: Policy, say: Callable[[str], object] = lambda _: None
+        self,
+        pool: Pool,
+        policy: Policy,
+        say: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Plan by this policy; `say` is told what goes wrong.
+        """Plan by this policy; `say` is told what goes wrong, `clock` gives seconds UTC.
 
         Raises:
             InputError: the policy schedules no tasks.
         """
         check_policy(policy)
-        self.state = PoolState(pool, time.time)
+        self.state = PoolState(pool, clock)
         self.plans = self.broken = 0
         self._say = say
         self._showing = Showing(self.state, policy.info.knows)
