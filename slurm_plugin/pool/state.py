@@ -237,7 +237,7 @@ class PoolState:
     def _note(self, id_: str, line: Line) -> None:
         self.moved = True
         standing = self.active.get(line.job)
-        if standing is None and line.job not in self.ended:
+        if standing is None and line.job not in self.ended and not isinstance(line, Began):
             # Another host may be shown the outcome before the training.
             self._early.setdefault(line.job, []).append((id_, line))
         station = self._known.get(id_)

@@ -313,6 +313,17 @@ def test_a_member_that_was_silent_while_it_trained_is_in_its_task_still(tmp_path
     assert (station.running, station.given) == (task, False)
 
 
+def test_a_task_that_was_told_before_its_training_was_seen_counts_once(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    hand.train(hand.begin(("x", 0, 0)))
+    made_by.step()
+    made.add(training("x", 2))
+    made_by.step()
+    assert made_by.state.begun["a0"] == 1
+    assert made_by.state.active["x"].trained == {(0, 0): "a0"}
+
+
 def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
