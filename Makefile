@@ -81,7 +81,7 @@ env-torch: .venv/.torch-installed
 	@touch $@
 
 test-torch: env-torch
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
 
 # With the torch that is there, which must see a GPU: `make test-gpu BIN=DIR` takes the
 # Python in DIR. The table needs torchvision, torchaudio, transformers and torch-geometric.

@@ -14,5 +14,15 @@ devices and nodes (`rounds`).
 from job_wrappers.executor.executor import Executor, Outcome
 from job_wrappers.executor.job import Task, TaskJob, Work
 from job_wrappers.executor.order import FixedOrder, Order
+from job_wrappers.executor.process import DeviceFailedError
 
-__all__ = ["Executor", "FixedOrder", "Order", "Outcome", "Task", "TaskJob", "Work"]
+__all__ = [
+    "DeviceFailedError",
+    "Executor",
+    "FixedOrder",
+    "Order",
+    "Outcome",
+    "Task",
+    "TaskJob",
+    "Work",
+]

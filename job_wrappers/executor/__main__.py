@@ -17,7 +17,7 @@ from pathlib import Path
 
 from job_wrappers.executor.executor import Executor
 from job_wrappers.executor.job import Task, TaskJob
-from job_wrappers.executor.process import JobFailedError
+from job_wrappers.executor.process import DeviceFailedError
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except ValueError as error:
             sys.stderr.write(f"executor: {given.plan}: {error}\n")
             return 2
-        except JobFailedError as error:
+        except DeviceFailedError as error:
             sys.stderr.write(f"executor: {error}\n")
             return 2
     return int(failed)

@@ -6,20 +6,27 @@ comes next has priority, and models are kept greedily until they cannot be accom
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from job_wrappers.executor.footprint import Footprint, host_bytes
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.order import FixedOrder, Order
-from job_wrappers.executor.process import JobFailedError, Process
+from job_wrappers.executor.process import LOOK_S, DeviceFailedError, JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
 START_TIMEOUT_S = 600.0
 """Within which a process gets ready and its job's model is made."""
+
+TRY_TIMEOUT_S = 60.0
+"""Within which a process that is ready shows that it can use the device."""
 
 ROUND_TIMEOUT_S = 600.0
 """For which a task waits until other executors have done the tasks of the round before."""
@@ -63,6 +70,10 @@ class Executor(AbstractContextManager["Executor"]):
         with Executor(folder, jobs, device="cuda:0", limit=30 << 30) as executor:
             for outcome in executor.run(order):
                 ...
+
+    Attributes:
+        most_processes: with more, those go whose jobs have no task ahead and ran longest ago; they
+            come back by what is in the folder. None for no limit.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class Executor(AbstractContextManager["Executor"]):
         expected: int = 0,
         most_processes: int | None = None,
         task_timeout_s: float | None = None,
+        ended: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Start the processes that stand by.
 
@@ -87,18 +99,19 @@ class Executor(AbstractContextManager["Executor"]):
                 may fill; None for no limit. The context of each process comes on top.
             standby: processes that wait for a job, as far as jobs without one are there.
             expected: jobs beyond those that are there, for which processes wait, too.
-            most_processes: with more, those go whose jobs have no task ahead and ran longest ago;
-                they come back by what is in the folder. None for no limit.
+            most_processes: the attribute.
             task_timeout_s: after which a task has failed; None for never.
+            ended: whether a job was ended by others; what it still does is not waited for.
         """
         self._folder = folder
         self._jobs = {job.name: job for job in jobs}
         self._device = device
         self._limit = limit
         self._task_timeout_s = task_timeout_s
+        self._ended = ended
         self._most_standby = standby
         self._expected = expected
-        self._most_processes = most_processes
+        self.most_processes = most_processes
         self._standby: deque[Process] = deque()
         self._running: dict[str, Process] = {}
         self._failed: dict[str, str] = {}
@@ -122,9 +135,23 @@ class Executor(AbstractContextManager["Executor"]):
         return {name: process.pid for name, process in self._running.items()}
 
     def await_standby(self) -> None:
-        """Wait until the processes that stand by are ready."""
-        for process in self._standby:
-            process.settle()
+        """Wait until the processes that stand by are ready.
+
+        Raises:
+            DeviceFailedError: one of them cannot use the device.
+        """
+        try:
+            for process in self._standby:
+                process.settle()
+        except JobFailedError as error:
+            raise self._broken(error) from None
+
+    def footprint(self) -> Footprint:
+        """Return what a process without a job takes, by those that stand by, which are ready."""
+        host = max((host_bytes(process.pid) for process in self._standby), default=0)
+        total = max((process.device_total for process in self._standby), default=0)
+        used = total - min((process.device_free for process in self._standby), default=0)
+        return Footprint(host, used // max(1, len(self._standby)), total)
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -137,7 +164,11 @@ class Executor(AbstractContextManager["Executor"]):
         self._stand_by()
 
     def heed(self) -> None:
-        """Take the answers that have come, so that `failed` names whatever has failed since."""
+        """Take the answers that have come, so that `failed` names whatever has failed since.
+
+        Raises:
+            DeviceFailedError: as `run`.
+        """
         for name in list(self._running):
             self._try(name, Process.idle)
 
@@ -149,6 +180,8 @@ class Executor(AbstractContextManager["Executor"]):
 
         Raises:
             ValueError: a task is of no job of this executor, or of no round of its job.
+            DeviceFailedError: a task failed, and the device cannot be used without its job either,
+                which then has not failed.
         """
         order = FixedOrder(tasks) if isinstance(tasks, Sequence) else tasks
         for known in order.ahead():
@@ -210,7 +243,7 @@ class Executor(AbstractContextManager["Executor"]):
     def _let_go(self, order: Order, names: Sequence[str]) -> None:
         """End the processes of other jobs that are over, and of those beyond the limit."""
         spare = [name for name in self._running if name not in names]
-        beyond = len(self._running) - (self._most_processes or len(self._running))
+        beyond = len(self._running) - (self.most_processes or len(self._running))
         for name in spare:
             if beyond > 0 or order.over(name):
                 beyond -= 1
@@ -247,9 +280,12 @@ class Executor(AbstractContextManager["Executor"]):
             return
 
         def prepare(process: Process) -> None:
+            deadline = time.monotonic() + (self._task_timeout_s or math.inf)
             while not process.idle():
-                ready = wait([running.connection, process.connection], self._task_timeout_s)
-                if running.connection in ready or not ready:
+                ready = wait([running.connection, process.connection], LOOK_S)
+                if running.connection in ready or running.unwanted():
+                    return
+                if time.monotonic() >= deadline:
                     return
             stay = self._kept(names)
             # What must leave first is taken from the device before the task itself.
@@ -266,6 +302,7 @@ class Executor(AbstractContextManager["Executor"]):
         """Return the process of a job, given one from those that stand by if need be."""
         if name not in self._running:
             process = self._standby.popleft() if self._standby else self._start()
+            process.unwanted = partial(self._ended, name)
             self._running[name] = process
             self._begun.add(name)
             job, folder = asdict(self._jobs[name]), str(self._folder.resolve())
@@ -289,10 +326,25 @@ class Executor(AbstractContextManager["Executor"]):
             self._fail(name, str(error))
 
     def _fail(self, name: str, why: str) -> None:
-        self._failed[name] = why
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
+        self._try_device()
+        self._failed[name] = why
+
+    def _try_device(self) -> None:
+        """Have a process without a job use the device: what breaks it breaks it for all."""
+        if not self._standby:
+            self._standby.append(self._start())
+        try:
+            self._standby[0].settle(START_TIMEOUT_S)
+            self._standby[0].ask("try")
+            self._standby[0].settle(TRY_TIMEOUT_S)
+        except JobFailedError as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: JobFailedError) -> DeviceFailedError:
+        return DeviceFailedError(f"{self._device} cannot be used here: {error}")
 
 
 def kept(

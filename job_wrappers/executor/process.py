@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -16,9 +17,16 @@ from typing import Any, Callable
 DEAF_TO = "HUP INT TERM USR1 USR2"
 """Signals that a job's process leaves to its executor."""
 
+LOOK_S = 1.0
+"""Who waits for an answer looks so often whether it is still wanted."""
+
 
 class JobFailedError(Exception):
     """A job's process raised, ended or did not answer in time; says how."""
+
+
+class DeviceFailedError(Exception):
+    """Not even a process without a job can use the device; says why."""
 
 
 class Process:
@@ -27,7 +35,9 @@ class Process:
     Attributes:
         size: bytes of its job's model; 0 while it has none.
         held: bytes of it that are on the device.
+        device_free, device_total: bytes of the device when it got ready; 0 where it is the host.
         connection: readable when there is an answer.
+        unwanted: whether its job was ended, so that nobody wants its answers.
     """
 
     def __init__(self, device: str, started: Callable[[int], object]) -> None:
@@ -52,6 +62,8 @@ class Process:
         self.connection = Connection(ours.detach())
         self._due = 1
         self.size = self.held = 0
+        self.device_free = self.device_total = 0
+        self.unwanted: Callable[[], bool] = lambda: False
 
     @property
     def pid(self) -> int:
@@ -84,12 +96,16 @@ class Process:
         """Return its next answer.
 
         Raises:
-            JobFailedError: it will give none, or not within so many seconds.
+            JobFailedError: it will give none, or not within so many seconds, or it is unwanted.
         """
+        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         try:
-            if not self.connection.poll(timeout_s):
-                self.kill()
-                raise JobFailedError(f"no answer in {timeout_s:g} s")
+            while not self.connection.poll(max(0.0, min(LOOK_S, deadline - time.monotonic()))):
+                late = time.monotonic() >= deadline
+                if late or self.unwanted():
+                    self.kill()
+                    why = f"no answer in {timeout_s:g} s" if late else "it was ended"
+                    raise JobFailedError(why)
             said: dict[str, Any] = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             raise JobFailedError(self._end()) from None
@@ -99,6 +115,8 @@ class Process:
             raise JobFailedError(said["failed"])
         self.size = said.get("size", self.size)
         self.held = said.get("held", self.held)
+        self.device_free = said.get("device_free", self.device_free)
+        self.device_total = said.get("device_total", self.device_total)
         return said
 
     def settle(self, timeout_s: float | None = None) -> None:

@@ -33,13 +33,13 @@ def main(words: list[str]) -> int:
     connection = Connection(int(words[0]))
     try:
         try:
-            _warm_up(words[1])
+            free, total = _use(words[1])
         except (
             Exception
         ) as error:  # not the job's fault, and nothing that its code is to be seen in
-            _say(connection, failed=f"{words[1]} cannot be used here: {error}"[:2000])
+            _say(connection, failed=str(error)[:2000])
             return 1
-        _say(connection, ready=True)
+        _say(connection, device_free=free, device_total=total)
         _serve(connection, words[1])
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return 0
@@ -53,8 +53,12 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _warm_up(device: str) -> None:
-    """Make the context and what is made at the first use of it."""
+def _use(device: str) -> tuple[int, int]:
+    """Make the context, and what is made at the first use of it.
+
+    Returns:
+        Bytes of the device that are free then, and all of them; 0 where it is the host.
+    """
     import torch
 
     # On the host: a process of each job works there, one at a time.
@@ -67,8 +71,11 @@ def _warm_up(device: str) -> None:
         torch.cuda.set_device(index)
     some = torch.randn(32, 32, device=where, requires_grad=True)
     (some @ some).sum().backward()
-    if where.type == "cuda":
-        torch.cuda.synchronize(where)
+    if where.type != "cuda":
+        return 0, 0
+    torch.cuda.synchronize(where)
+    free, total = torch.cuda.mem_get_info(where)
+    return int(free), int(total)
 
 
 def _serve(connection: Connection, device: str) -> None:
@@ -76,6 +83,10 @@ def _serve(connection: Connection, device: str) -> None:
     while True:
         said = json.loads(connection.recv_bytes())
         act = said["do"]
+        if act == "try":
+            _use(device)
+            _say(connection, works=True)
+            continue
         if act == "take":
             job = TaskJob(**said["job"])
             trainer = Trainer(job, Path(said["folder"]), device, said["timeout_s"])

@@ -23,6 +23,9 @@ _TO_STOP = (signal.SIGTERM, signal.SIGUSR2)
 
 _POLL_S = 0.05
 
+_MOST_SENDS = 5
+"""So often is Slurm asked to pass on one signal."""
+
 
 def say(text: str) -> None:
     """Tell the user, in the job's output."""
@@ -130,15 +133,29 @@ class Step(Worker):
     """The step of all nodes, which srun waits for; `job` names it to Slurm."""
 
     job: str = ""
+    _asked: list[tuple[subprocess.Popen[bytes], int, int]] = field(default_factory=list)
 
     def send(self, number: int) -> None:
         """Have Slurm pass a signal on: srun itself kills its step when it gets SIGTERM."""
+        self._ask(number, _MOST_SENDS)
+
+    def follow(self) -> None:
+        """Ask again where Slurm has not taken a signal: the nodes may not know of it."""
+        super().follow()
+        ended = [each for each in self._asked if each[0].poll() is not None]
+        for asked, number, left in ended:
+            self._asked.remove((asked, number, left))
+            if asked.returncode and left:
+                self._ask(number, left)
+
+    def _ask(self, number: int, left: int) -> None:
         if self.process.poll() is None:
             with contextlib.suppress(OSError):
                 name = signal.Signals(number).name
                 # One that finds the job being queued again tries anew after 5 s, and would in the
                 # end stop its next run.
-                subprocess.Popen(["timeout", "4", "scancel", f"--signal={name}", self.job])
+                words = ["timeout", "4", "scancel", f"--signal={name}", self.job]
+                self._asked.append((subprocess.Popen(words), number, left - 1))
 
 
 def start(

@@ -64,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
     kept = [Kept("member", [sys.executable, "-m", "job_wrappers.pool", *given, "--member"])]
     if rank == 0 and options.scheduler:
         kept.append(Kept("scheduler", [*options.scheduler.split(), str(folder.path)]))
-    return keep(kept, rank)
+    return keep(kept, rank, lambda: folder.stopped)
 
 
 def own_type(environment: Mapping[str, str]) -> str:

@@ -27,6 +27,9 @@ from job_wrappers.executor.job import Task, TaskJob
 
 SCHEMA = "hetsched-pool/1"
 
+MOST_BYTES = 1 << 20
+"""Of a file that holds one record."""
+
 FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
 
 
@@ -58,30 +61,42 @@ class PoolFolder:
     @property
     def stopped(self) -> bool:
         """Whether the pool is to end."""
-        return (self.path / "stop").exists()
+        # A Path raises where the folder cannot be read just now.
+        return os.path.exists(self.path / "stop")  # noqa: PTH110
 
     def ended(self, name: str) -> bool:
         """Whether a training has ended, however it has."""
-        return (self.path / "results" / f"{name}.json").exists()
+        return os.path.exists(self.path / "results" / f"{name}.json")  # noqa: PTH110
 
-    def training(self, name: str) -> TaskJob | None:
-        """Return what an executor is told of a training; None where there is none."""
+    def training(self, name: str) -> TaskJob:
+        """Return what an executor is told of a training.
+
+        Raises:
+            OSError: it cannot be seen now; on a network file system it may be a moment later.
+            ValueError: the file is no good.
+        """
+        path = self.path / "trainings" / f"{name}.json"
+        said = json.loads(path.read_text())
+        known = {field.name for field in fields(TaskJob)}
         try:
-            said = json.loads((self.path / "trainings" / f"{name}.json").read_text())
-            known = {field.name for field in fields(TaskJob)}
             return TaskJob(**{key: value for key, value in said.items() if key in known})
-        except (OSError, ValueError, TypeError, AttributeError):
-            return None
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def add(self, values: Mapping[str, object]) -> None:
         """Leave a training.
 
         Raises:
-            ValueError: its name is taken.
+            ValueError: its name is taken, or it is too large.
             OSError: it cannot be written.
         """
         path = self.path / "trainings" / f"{values['name']}.json"
         text = json.dumps({"schema": SCHEMA, **values}, allow_nan=False)
+        if len(text) > MOST_BYTES:
+            raise ValueError(
+                f"training {values['name']!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
+                "leave what is large in a file, and give its name as an argument"
+            )
         if not files.write_once(path, [text.encode()]):
             raise ValueError(f"{self.path} has a training {values['name']!r} already; name another")
 

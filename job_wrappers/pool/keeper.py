@@ -9,15 +9,23 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Callable
 
 from job_wrappers.guardian import Guardian
 from job_wrappers.outcome import STOPPED, Wishes, tell_stopped
 
-MOST_STARTS = 5
-"""A process that ended so often within `WITHIN_S` by itself is not started again."""
+MOST_ENDS = 10
+"""A process that ended so often in succession by itself is not started again."""
 
-WITHIN_S = 120.0
+LASTS_S = 120.0
+"""One that was there for so long begins a succession anew."""
+
+LONGEST_PAUSE_S = 60.0
+"""Between two starts."""
+
+UNFIT = 2
+"""Exit code of a process that cannot work: its command is wrong, or its device cannot be used."""
 
 _POLL_S = 0.05
 
@@ -32,24 +40,33 @@ class Kept:
     Attributes:
         name: what to call it.
         command: what it runs.
+        process: the one that was started last.
+        ends: how often it has ended by itself in succession.
+        due_s: when it is started again (monotonic), if it has ended.
     """
 
     name: str
     command: Sequence[str]
     process: subprocess.Popen[bytes] | None = None
-    _starts: list[float] = field(default_factory=list)
+    ends: int = 0
+    due_s: float | None = None
+    _since_s: float = 0.0
 
     def start(self, guardian: Guardian) -> None:
         """Start it."""
-        self._starts.append(time.monotonic())
+        self._since_s, self.due_s = time.monotonic(), None
         self.process = subprocess.Popen(list(self.command), start_new_session=True)
         guardian.guard(self.process.pid)
 
-    def may_start(self) -> bool:
-        """Whether it has not ended too often of late."""
-        since = time.monotonic() - WITHIN_S
-        self._starts = [at for at in self._starts if at >= since]
-        return len(self._starts) < MOST_STARTS
+    def pause(self, code: int, now_s: float) -> float | None:
+        """Note that it has ended; return after how many seconds to start it, None for never."""
+        if code == 0 or (code == UNFIT and not self.ends):
+            return None
+        self.ends = 1 if now_s - self._since_s >= LASTS_S else self.ends + 1
+        # A GPU that has worked may do so again, and others of the pool must not end with it.
+        if code != UNFIT and self.ends >= MOST_ENDS:
+            return None
+        return 0.0 if self.ends == 1 else min(LONGEST_PAUSE_S, 2.0 ** (self.ends - 2))
 
     def stop(self) -> None:
         """Tell it to end."""
@@ -57,11 +74,17 @@ class Kept:
             self.process.send_signal(signal.SIGTERM)
 
 
-def keep(kept: Sequence[Kept], rank: int) -> int:
+def keep(kept: Sequence[Kept], rank: int, over: Callable[[], bool]) -> int:
     """Keep processes running until one of them ends with 0, for the pool's end, or all must stop.
 
-    A process that fails is started again, unless it says that it cannot be (exit code 2), or that
-    it was told to stop: a signal may reach it before it reaches the keeper.
+    A process that fails is started again after a pause that grows, unless it says at its first
+    start that it cannot work, or that it was told to stop: a signal may reach it before it reaches
+    the keeper.
+
+    Args:
+        kept: the processes.
+        rank: of this keeper.
+        over: whether the pool has ended: nothing is started then.
 
     Returns:
         0 at the pool's end, 1 or 2 where a process cannot be kept, else what a launcher is told of
@@ -76,20 +99,32 @@ def keep(kept: Sequence[Kept], rank: int) -> int:
         while code is None and not wishes.stop:
             time.sleep(_POLL_S)
             for each in kept:
+                now_s = time.monotonic()
+                if each.due_s is not None:
+                    if over():
+                        code = 0
+                    elif now_s >= each.due_s:
+                        each.start(guardian)
+                    continue
                 ended = each.process.poll() if each.process is not None else 1
                 if ended is None:
                     continue
                 if ended in _TOLD:
                     wishes.stop = True
                     continue
-                if ended in (0, 2) or not each.may_start():
-                    code = ended if ended in (0, 2) else 1
+                pause_s = each.pause(ended, now_s)
+                if pause_s is None:
+                    code = ended if ended in (0, UNFIT) else 1
                     continue
-                sys.stderr.write(f"pool: {each.name} ended with {ended}; it is started again\n")
-                each.start(guardian)
-        for each in kept:
-            each.stop()
-        for each in kept:
-            if each.process is not None:
-                each.process.wait()
+                again = f"again in {pause_s:g} s" if pause_s else "again"
+                sys.stderr.write(f"pool: {each.name} ended with {ended}; it is started {again}\n")
+                each.due_s = now_s + pause_s
+        told = False
+        while any(each.process is not None and each.process.poll() is None for each in kept):
+            # At the pool's end the scheduler waits for what members of other hosts finish.
+            if not told and (code != 0 or wishes.stop):
+                told = True
+                for each in kept:
+                    each.stop()
+            time.sleep(_POLL_S)
     return tell_stopped(os.environ, rank) if code is None else code

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Callable
 
 from job_wrappers.executor import Executor
-from job_wrappers.executor.process import JobFailedError
+from job_wrappers.executor.process import DeviceFailedError
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.order import PoolOrder, words_of
+from job_wrappers.pool.room import host_free, most_processes
 
 BEAT_S = 1.0
 """How often a member shows that it is alive."""
-
-MOST_PROCESSES = 16
-"""Trainings that keep a process on one GPU though they have nothing to do there now."""
 
 
 def run_member(
@@ -50,7 +48,7 @@ def run_member(
 
     Returns:
         0 at the pool's end, `STOPPED` when it was told to stop before, 2 when the device cannot be
-        used.
+        used, 1 when it could and no longer can.
     """
     limit = memory_mib << 20 if memory_mib else None
     with Executor(
@@ -59,14 +57,17 @@ def run_member(
         limit=limit,
         standby=standby,
         expected=standby,
-        most_processes=MOST_PROCESSES,
         task_timeout_s=task_timeout_s,
+        ended=folder.ended,
     ) as executor:
         try:
             executor.await_standby()
-        except JobFailedError as error:
+        except DeviceFailedError as error:
             sys.stderr.write(f"pool member: {error}\n")
             return STOPPED if stopped() else 2
+        # Of the memory that this host's members share.
+        free = host_free() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        executor.most_processes = most_processes(executor.footprint(), free)
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
         id_ = f"{node}-{device.replace(':', '')}-{os.getpid()}-{secrets.token_hex(3)}"
         place = Place(id_, node, process_space(), device, gpu_type, os.getpid(), time.time())
@@ -85,9 +86,14 @@ def run_member(
                         train_s=outcome.ended_s - outcome.began_s,
                         switch_s=outcome.switch_s,
                         kept=outcome.kept,
+                        gpu_type=gpu_type,
                         at_s=time.time(),
                     )
             order.tell_failures()
+        except DeviceFailedError as error:
+            # The task is nobody's fault, and another member's.
+            sys.stderr.write(f"pool member: {error}\n")
+            return STOPPED if stopped() else 1
         finally:
             over.set()
             heart.join()

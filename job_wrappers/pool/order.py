@@ -54,7 +54,11 @@ class PoolOrder:
     def ahead(self) -> Sequence[Task]:
         """Return what comes next, as it was ordered last."""
         self._look()
-        return tuple(task for task in self._left[:AHEAD] if not self._passed_over(task))
+        return tuple(
+            task
+            for task in self._left[:AHEAD]
+            if not self._passed_over(task) and task.job in self._jobs
+        )
 
     def over(self, job: str) -> bool:
         """Whether a training has ended, or has all its rounds."""
@@ -65,9 +69,12 @@ class PoolOrder:
         """Tell of trainings that have failed here, each once."""
         self._executor.heed()
         for name, why in self._executor.failed.items():
-            if name not in self._told:
-                self._told.add(name)
-                self._desk.tell("failed", job=name, why=why)
+            self._tell_failure(name, why)
+
+    def _tell_failure(self, name: str, why: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self._desk.tell("failed", job=name, why=why)
 
     def _look(self) -> None:
         if not self._desk.look():
@@ -80,23 +87,33 @@ class PoolOrder:
                 self._left.remove(task)
 
     def _passed_over(self, task: Task) -> bool:
-        """Whether a task is of no training, or of one that needs no more of it."""
+        """Whether a task is of a training that needs no more of it."""
         if task.job in self._told or self._folder.ended(task.job):
             return True
-        if task.job not in self._jobs:
-            job = self._folder.training(task.job)
-            if job is None:
-                return True
-            self._jobs[task.job] = job
-            self._executor.admit(job)
-        job = self._jobs[task.job]
+        job = self._seen(task.job)
+        if job is None:
+            return task.job in self._told
         return task.round >= job.rounds or task.number >= job.scale
+
+    def _seen(self, name: str) -> TaskJob | None:
+        """Return a training; None while it cannot be seen."""
+        if name not in self._jobs:
+            try:
+                job = self._folder.training(name)
+            except OSError:
+                return None
+            except ValueError as error:
+                self._tell_failure(name, str(error))
+                return None
+            self._jobs[name] = job
+            self._executor.admit(job)
+        return self._jobs[name]
 
     def _open(self, task: Task) -> bool:
         """Whether the round before is done, or lacks nothing but its step."""
-        if task.round == 0:
-            return True
-        job = self._jobs[task.job]
+        job = self._jobs.get(task.job)
+        if job is None or task.round == 0:
+            return job is not None
         newest = self._newest(job)
         if newest != task.round - 1:
             return newest >= task.round

@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Union
 
@@ -17,8 +18,61 @@ MOST_ROUNDS = 10**6
 
 MOST_TASKS = 1000
 
+MOST_SEED = 2**63 - 1
+
 Make = Union[str, Callable[..., Work]]
 """A user's function, or where it is: `path/file.py:function` or `package.module:function`."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A training as it is to be left in the pool; raises ValueError for what could not run."""
+
+    name: str
+    make: str
+    rounds: int
+    scale: int = 1
+    seed: int = 0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    group: str = ""
+    weight: float = 1.0
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        # Whatever a user gave, for it is checked nowhere before.
+        given: dict[str, Any] = vars(self)
+        for what in ("name", "group", "key"):
+            if not isinstance(given[what], str):
+                raise self._wrong(what, "text")
+        for what, least, most in (
+            ("rounds", 1, MOST_ROUNDS - 1),
+            ("scale", 1, MOST_TASKS),
+            ("seed", -MOST_SEED - 1, MOST_SEED),
+        ):
+            value = given[what]
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not least <= value <= most:
+                raise self._wrong(what, f"a whole number from {least} to {most}")
+        weight = given["weight"]
+        number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        if not number or not 0 < weight < 1e9:
+            raise self._wrong("weight", "a number above 0 and below 1e9")
+        arguments = given["arguments"]
+        if not isinstance(arguments, Mapping) or not all(isinstance(k, str) for k in arguments):
+            raise self._wrong("arguments", "JSON values by keyword, which is text")
+        try:
+            json.dumps(dict(arguments), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise self._wrong("arguments", f"JSON values by keyword ({error})") from None
+        TaskJob(self.name, self.make, self.rounds, self.scale, self.seed)
+
+    def values(self) -> dict[str, Any]:
+        """Return what stands in its file."""
+        return {**asdict(self), "weight": float(self.weight), "submit_s": time.time()}
+
+    def _wrong(self, what: str, expected: str) -> ValueError:
+        value = f"{getattr(self, what)!r:.200}"
+        return ValueError(f"training {self.name!r}: {what} is {value}; expected {expected}")
 
 
 def submit(
@@ -57,30 +111,11 @@ def submit(
     where = place_of(make)
     function = where.rpartition(":")[2]
     name = name or f"{function}-{secrets.token_hex(4)}"
-    job = TaskJob(name, where, rounds, scale, seed, dict(arguments or {}))
-    if job.rounds >= MOST_ROUNDS or job.scale > MOST_TASKS:
-        raise ValueError(
-            f"job {name}: {rounds} rounds of {scale} tasks; expected fewer than {MOST_ROUNDS} of "
-            f"{MOST_TASKS} at most"
-        )
-    if not 0 < weight < 1e9:
-        raise ValueError(f"job {name}: weight {weight}; expected more than 0")
-    values = {
-        "name": name,
-        "make": where,
-        "rounds": rounds,
-        "scale": scale,
-        "seed": seed,
-        "arguments": job.arguments,
-        "group": group,
-        "weight": float(weight),
-        "key": key or function,
-        "submit_s": time.time(),
-    }
-    try:
-        folder.add(values)
-    except TypeError as error:
-        raise ValueError(f"job {name}: arguments {dict(job.arguments)}: {error}") from None
+    asked = _Asked(
+        *(name, where, rounds, scale, seed, arguments or {}, group, weight),
+        key=key or function,
+    )
+    folder.add(asked.values())
     return name
 
 
@@ -103,18 +138,19 @@ def search(
         name: of the group; trainings are called `NAME-000` and so on.
         others: as of `submit`, for all of them.
     """
-    group = name or f"{place_of(make).rpartition(':')[2]}-{secrets.token_hex(4)}"
-    return [
-        submit(
-            *(pool, make),
-            rounds=rounds,
-            name=f"{group}-{at:03}",
-            group=group,
-            arguments=arguments,
-            **others,
-        )
+    folder = PoolFolder(Path(pool)).check()
+    where = place_of(make)
+    function = where.rpartition(":")[2]
+    group = name or f"{function}-{secrets.token_hex(4)}"
+    others.setdefault("key", function)
+    # All of them are looked at before the first is added.
+    asked = [
+        _Asked(f"{group}-{at:03}", where, rounds, group=group, arguments=arguments, **others)
         for at, arguments in enumerate(each)
     ]
+    for one in asked:
+        folder.add(one.values())
+    return [one.name for one in asked]
 
 
 def result(pool: str | Path, name: str) -> dict[str, Any] | None:

@@ -35,14 +35,14 @@ def pool() -> None:
     help="Set a parameter of the policy.",
 )
 def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
-    """Make the folder POOL a pool, or have a pool that is there go on under this policy.
+    """Make the folder POOL a pool, or have one that has ended go on under this policy.
 
     It has to be on a file system that all of its hosts share. A job starts it: see the template
     pool.sbatch.
     """
     from hetsched_core.policy import make_policy
     from slurm_plugin.pool.folder import create as made
-    from slurm_plugin.pool.scheduler import check_policy
+    from slurm_plugin.pool.scheduler import check_policy, with_defaults
 
     pairs = [text.partition("=") for text in parameters]
     wrong = next((name for name, equals, _ in pairs if not equals), None)
@@ -50,8 +50,11 @@ def create(path: Path, policy: str, parameters: tuple[str, ...]) -> None:
         raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
     chosen = {name: value for name, _, value in pairs}
     check_policy(make_policy(policy, chosen))
+    chosen = with_defaults(policy, chosen)
+    goes_on = (path / "pool.json").exists()
     made(path, policy, chosen)
-    click.echo(f"{path}: a pool under {policy}")
+    told = "".join(f", {name}={value}" for name, value in chosen.items())
+    click.echo(f"{path}: {'the pool goes on' if goes_on else 'a pool'} under {policy}{told}")
 
 
 @pool.command()
@@ -139,7 +142,7 @@ def schedule(path: Path) -> None:
     from hetsched_core.cli.group import say_error
     from hetsched_core.policy import make_policy
     from slurm_plugin.pool import Pool, Scheduler
-    from slurm_plugin.pool.scheduler import only_one
+    from slurm_plugin.pool.lock import only_one
 
     there = Pool.at(path)
     record = there.record()
@@ -149,8 +152,9 @@ def schedule(path: Path) -> None:
         signal.signal(number, lambda which, _: told.append(which))
     # It asks no step to save.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    with only_one(path):
-        Scheduler(there, policy, say_error).run(lambda: bool(told))
+    with only_one(path, lambda: bool(told) or there.stopped, say_error) as held:
+        if held:
+            Scheduler(there, policy, say_error).run(lambda: bool(told))
     if not there.stopped:
         raise SystemExit(STOPPED)
 

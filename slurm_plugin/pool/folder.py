@@ -13,6 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.records.files import replacing
 from hetsched_core.values.json import strict_json
 from hetsched_core.values.records import structure, unstructure
+from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.records import (
     LINES,
     SCHEMA,
@@ -89,9 +90,15 @@ class Pool:
         if len(self.names("trainings")) >= MOST_TRAININGS:
             raise InputError(f"{self.path} has {MOST_TRAININGS} trainings, which is the most")
         path = self.path / "trainings" / f"{training.name}.json"
+        text = json.dumps(unstructure(training))
+        if len(text) > MOST_BYTES:
+            raise InputError(
+                f"training {training.name!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
+                "leave what is large in a file, and give its name as an argument"
+            )
         part = path.with_name(f".{path.name}.{os.getpid()}")
         with replacing(part) as file:
-            json.dump(unstructure(training), file)
+            file.write(text)
         try:
             os.link(part, path)
         except FileExistsError:
@@ -104,15 +111,19 @@ class Pool:
         """Return a member.
 
         Raises:
-            InputError: it is gone, or the file is no good.
+            FileNotFoundError: it is gone.
+            InputError: the file is no good.
         """
-        return _read(self.path / "members" / f"{id_}.json", Member)
+        found = _read(self.path / "members" / f"{id_}.json", Member)
+        if found.id != id_:
+            raise InputError(f"{self.path}/members/{id_}.json: it is of {found.id!r}")
+        return found
 
     def result(self, name: str) -> Result | None:
         """Return how a training ended; None while it has not, or where that cannot be read."""
         try:
             return _read(self.path / "results" / f"{name}.json", Result)
-        except InputError:
+        except (OSError, InputError):
             return None
 
     def end(self, name: str, result: Result) -> None:
@@ -170,7 +181,8 @@ class Pool:
     @property
     def stopped(self) -> bool:
         """Whether the pool is to end."""
-        return (self.path / "stop").exists()
+        # A Path raises where the folder cannot be read just now.
+        return os.path.exists(self.path / "stop")  # noqa: PTH110
 
     @property
     def stops_when_done(self) -> bool:
@@ -186,8 +198,13 @@ def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
     """Make a folder a pool, for its user alone; one that is a pool goes on under this policy.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: it cannot be made, or it runs.
     """
+    if scheduled(path):
+        raise InputError(
+            f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can "
+            "go on under another policy"
+        )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in FOLDERS:
@@ -216,21 +233,28 @@ class OutcomeReader:
     _read: dict[str, int] = field(default_factory=dict)
 
     def new(self, id_: str) -> Iterator[Line]:
-        """Yield a member's lines that are whole and were not read before."""
+        """Yield a member's lines that are whole and were not read before, all that there are."""
+        while text := self._more(id_):
+            yield from self._lines(text)
+
+    def _more(self, id_: str) -> bytes:
         path = self.pool.path / "outcomes" / f"{id_}.jsonl"
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size <= self._read.get(id_, 0):
-                    return
+                    return b""
                 file.seek(self._read.get(id_, 0))
                 text = file.read(MOST_BYTES)
         except OSError:
-            return
+            return b""
         whole = text.rfind(b"\n") + 1
         if not whole and len(text) == MOST_BYTES:
             whole = len(text)
         self._read[id_] = self._read.get(id_, 0) + whole
-        for line in text[:whole].splitlines():
+        return text[:whole]
+
+    def _lines(self, text: bytes) -> Iterator[Line]:
+        for line in text.splitlines():
             try:
                 said: Any = strict_json(line.decode()) if len(line) <= MOST_LINE else None
                 kind = LINES[said.pop("what")]
@@ -255,6 +279,6 @@ def _read(path: Path, kind: type[_Record]) -> _Record:
         if not isinstance(said, dict) or said.get("schema") != SCHEMA:
             raise InputError(f"its schema is not {SCHEMA}")
         found: _Record = structure(said, kind)
-    except (OSError, ValueError, RecursionError, InputError) as error:
+    except (ValueError, RecursionError, InputError) as error:
         raise InputError(f"{path}: {error}") from None
     return found

@@ -74,7 +74,7 @@ def hand_out(state: PoolState) -> None:
             station.dirty = station.dirty or len(station.todo) > length
         if station.dirty:
             first = [station.running] if station.running and station.given else []
-            state.pool.order(id_, station.begun, [*first, *station.todo])
+            state.pool.order(id_, state.begun[id_], [*first, *station.todo])
             station.dirty = False
 
 

@@ -5,6 +5,7 @@ They are written by the user's own processes, some of which run the user's own c
 is read as one of these types, or not at all.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -46,11 +47,15 @@ def _weight(value: object) -> float:
 def _mapping(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError
+    # Whatever reads it again refuses NaN and infinity.
+    json.dumps(value, allow_nan=False)
     return value
 
 
 Name = Annotated[str, Form("letters, digits and . _ -", _name)]
-Arguments = Annotated[dict[str, Any], Form("arguments by keyword", _mapping)]
+Arguments = Annotated[
+    dict[str, Any], Form("arguments by keyword, without NaN and infinity", _mapping)
+]
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class Result:
     Attributes:
         schema: of the file.
         failed: why; "" where it did not.
-        state: the file of its last round, relative to the pool.
+        state: the file of its last round, relative to the pool; "" where it could not be read.
         losses: the mean over the tasks of each round, as far as they were told.
         submit_s, ended_s: when (UTC).
         rounds: done.
@@ -149,6 +154,7 @@ class Trained:
         number: of the task, from 0.
         at_s: when (UTC).
         train_s: of its forward and backward pass.
+        gpu_type: of its member, of which nothing else may be left.
         switch_s: waited for before.
         kept: whether its model was on the device.
         loss: of its batch.
@@ -162,6 +168,7 @@ class Trained:
     switch_s: float
     kept: bool
     loss: float | None
+    gpu_type: str
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,11 @@ orders that they have, and the next scheduler goes on from there. What a policy 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Planner, Policy, policy_names, policy_type
+from hetsched_core.policy import Planner, Policy, parameters_of, policy_names, policy_type
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.orders import assign, hand_out
@@ -23,6 +19,12 @@ from slurm_plugin.pool.state import PoolState
 
 POLL_S = 0.02
 """How often the pool's files are looked at."""
+
+EACH_GPU = "1000"
+"""So many groups of GPUs, or as many as there are GPUs."""
+
+LONGEST_PAUSE_S = 5.0
+"""Until the next look, while the file system is away."""
 
 
 class Scheduler:
@@ -35,15 +37,19 @@ class Scheduler:
     """
 
     def __init__(
-        self, pool: Pool, policy: Policy, say: Callable[[str], object] = lambda _: None
+        self,
+        pool: Pool,
+        policy: Policy,
+        say: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Plan by this policy; `say` is told what goes wrong.
+        """Plan by this policy; `say` is told what goes wrong, `clock` gives seconds UTC.
 
         Raises:
             InputError: the policy schedules no tasks.
         """
         check_policy(policy)
-        self.state = PoolState(pool, time.time)
+        self.state = PoolState(pool, clock)
         self.plans = self.broken = 0
         self._say = say
         self._showing = Showing(self.state, policy.info.knows)
@@ -53,6 +59,16 @@ class Scheduler:
     def step(self) -> None:
         """Look at the pool once, and do what is to be done."""
         state, showing = self.state, self._showing
+        self._look()
+        hand_out(state)
+        showing.look(state.now_s)
+        if showing.cluster is not None and showing.jobs and self._planner.due(showing):
+            self._plan()
+            hand_out(state)
+
+    def _look(self) -> None:
+        """Take note of what has happened, and end the trainings that are done or have failed."""
+        state = self.state
         state.observe()
         for name, result in state.close():
             state.pool.end(name, result)
@@ -63,17 +79,28 @@ class Scheduler:
         for problem in set(state.problems.values()) - self._said:
             self._said.add(problem)
             self._say(problem)
-        hand_out(state)
-        showing.look(state.now_s)
-        if showing.cluster is not None and showing.jobs and self._planner.due(showing):
-            self._plan()
-            hand_out(state)
 
     def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on until the pool is to end, or this scheduler."""
-        while not (self.state.pool.stopped or told_to_stop()):
-            self.step()
-            time.sleep(POLL_S)
+        """Go on until the pool has ended, or this scheduler is told to.
+
+        Members finish their tasks before they leave, with which trainings may be done.
+        """
+        pause_s = POLL_S
+        while not told_to_stop():
+            try:
+                if not self.state.pool.stopped:
+                    self.step()
+                else:
+                    self._look()
+                    if not self.state.stations:
+                        return
+                pause_s = POLL_S
+            except (OSError, InputError) as error:
+                # All that is left undone is found in the folder again.
+                if pause_s == POLL_S:
+                    self._say(f"the pool's files: {error}; they are tried again")
+                pause_s = min(LONGEST_PAUSE_S, 2.0 * pause_s)
+            time.sleep(pause_s)
 
     def _plan(self) -> None:
         planner, showing = self._planner, self._showing
@@ -104,35 +131,16 @@ def check_policy(policy: Policy) -> None:
         )
 
 
+def with_defaults(policy: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a pool's policy: those given, and what a pool sets otherwise.
+
+    HLAS serves one training a group of GPUs at a time, so that of trainings of one task a round
+    only one GPU of a group has any. Rounds of more tasks go to several groups of one GPU.
+    """
+    names = {each.name for each in parameters_of(policy_type(policy))}
+    return {**({"groups": EACH_GPU} if "groups" in names else {}), **given}
+
+
 def pool_policies() -> list[str]:
     """Return the names of the policies that a pool can have."""
     return [n for n in policy_names() if policy_type(n).info.model is ExecutionModel.TASKS]
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Hold the lock of the pool's scheduler.
-
-    Raises:
-        InputError: another one holds it.
-    """
-    with (path / "scheduler.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another scheduler runs the pool {path}; `hetsched pool stop {path}` ends it"
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def scheduled(path: Path) -> bool:
-    """Whether a scheduler holds the lock of the pool now."""
-    try:
-        with only_one(path):
-            return False
-    except InputError:
-        return True

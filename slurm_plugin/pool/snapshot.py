@@ -60,9 +60,11 @@ class Showing:
 
     def look(self, now_s: float) -> None:
         """Bring all of it up to date with the state."""
-        members = tuple(sorted(self.state.stations))
+        serving = self.state.serving()
+        members = tuple(sorted(serving))
         if self.cluster is None or self.cluster.names != members:
             self._join(members)
+            self.triggers.add(Trigger.NODE)
         keys = [standing.training.key for standing in self.state.active.values()]
         if self.cluster is not None:
             speeds = self.state.times.speeds(self.cluster, keys, self._speeds)
@@ -82,11 +84,10 @@ class Showing:
         self.jobs = Map(views)
         self.triggers |= self.state.triggers
         self.state.triggers.clear()
-        waits = any(not s.running and not s.todo for s in self.state.stations.values())
+        waits = any(not s.running and not s.todo for s in serving.values())
         if self.state.moved and waits:
             self.triggers.add(Trigger.BUDGET)
-        stations = self.state.stations.values()
-        if not any(s.running for s in stations) and now_s > self._planned_s + STALLED_S:
+        if not any(s.running for s in serving.values()) and now_s > self._planned_s + STALLED_S:
             self.triggers.add(Trigger.TIMER)
 
     def snapshot(self, now_s: float, previous: Plan) -> Snapshot:

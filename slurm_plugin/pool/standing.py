@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from slurm_plugin.pool.records import Training
@@ -16,7 +17,6 @@ class Standing:
         rounds: done, by the states that are there.
         gradients: tasks of the next round whose gradients are there.
         trained: its tasks that have trained, and where.
-        losses: round -> task -> loss.
         complete_s: since when all gradients of the next round are there (UTC).
         stepless: whether nobody is left to make the step of it.
         ended_s: when the last task of a round had trained (UTC).
@@ -26,10 +26,15 @@ class Standing:
     rounds: int = 0
     gradients: frozenset[int] = frozenset()
     trained: dict[tuple[int, int], str] = field(default_factory=dict)
-    losses: dict[int, dict[int, float]] = field(default_factory=dict)
     ended_s: float = 0.0
     complete_s: float | None = None
     stepless: bool = False
+    _told: dict[int, dict[int, float]] = field(default_factory=dict)
+    # Rounds of which a loss was told, in order, and their means: there may be very many.
+    _rounds: list[int] = field(default_factory=list)
+    _means: list[float] = field(default_factory=list)
+    _loss: tuple[float, ...] | None = None
+    _loss_rounds: int = 0
 
     @property
     def over(self) -> bool:
@@ -49,10 +54,22 @@ class Standing:
                 found.discard(self.training.scale - 1)
         return found
 
+    def tell(self, round_: int, number: int, loss: float) -> None:
+        """Note the loss of a task."""
+        told = self._told.setdefault(round_, {})
+        told[number] = loss
+        mean = sum(told.values()) / len(told)
+        at = bisect_left(self._rounds, round_)
+        if self._rounds[at : at + 1] == [round_]:
+            self._means[at] = mean
+        else:
+            self._rounds.insert(at, round_)
+            self._means.insert(at, mean)
+        self._loss = None
+
     def loss(self) -> tuple[float, ...]:
         """Return the mean loss of each round that is done and of which any was told."""
-        return tuple(
-            sum(told.values()) / len(told)
-            for round_, told in sorted(self.losses.items())
-            if round_ < self.rounds
-        )
+        if self._loss is None or self._loss_rounds != self.rounds:
+            self._loss = tuple(self._means[: bisect_left(self._rounds, self.rounds)])
+            self._loss_rounds = self.rounds
+        return self._loss

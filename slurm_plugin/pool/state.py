@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import Trigger
 from slurm_plugin.pool.folder import OutcomeReader, Pool
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Member, Result, Trained
+from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes
@@ -25,8 +25,14 @@ from slurm_plugin.pool.times import LearnedTimes
 DEAD_S = 15.0
 """A member that has not shown itself for so long is gone; it shows itself every second."""
 
+GIVEN_S = 10.0
+"""A task that was to begin at once and has not for so long was dropped, and is planned anew."""
+
 STEP_S = 10.0
 """A round of which nothing but its step is missing for so long has lost who was to make it."""
+
+LATE_S = 1.0
+"""What members told that are gone is looked for so often: another host may show it late."""
 
 FORGOTTEN_S = 3600.0
 """One that has not for so long was killed, and does not come back."""
@@ -38,6 +44,7 @@ class PoolState:
     Attributes:
         pool: the pool.
         stations: those members that are there, by id.
+        begun: how many tasks each member has begun, by id, whether it is there or not.
         active: trainings that have not ended, by name.
         ended: names of those that have.
         times: what is known of how long tasks take.
@@ -46,6 +53,7 @@ class PoolState:
         now_s: when it was observed (UTC).
         problems: files that cannot be read, and why.
         failures: trainings that are to end, and why.
+        unreadable: trainings that are none that can run, and why; they end, too.
         dead: members whose files are all that is left of them.
     """
 
@@ -53,6 +61,7 @@ class PoolState:
         """Know nothing yet; `clock` gives seconds UTC."""
         self.pool = pool
         self.stations: dict[str, Station] = {}
+        self.begun = Counter[str]()
         self.active: dict[str, Standing] = {}
         self.ended: set[str] = set()
         self.times = LearnedTimes()
@@ -62,11 +71,14 @@ class PoolState:
         self.problems: dict[str, str] = {}
         self.dead: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
         self._clock = clock
         self._outcomes = OutcomeReader(pool)
         self._pids = process_space()
-        self._places: dict[str, Member] = {}
+        # A member that is silent for a while goes on with what it runs.
+        self._known: dict[str, Station] = {}
         self._keys: dict[str, str] = {}
+        self._late_s = 0.0
         self._early: dict[str, list[tuple[str, Line]]] = {}
 
     def observe(self) -> None:
@@ -74,20 +86,30 @@ class PoolState:
         self.now_s = self._clock()
         self._find_trainings()
         there = self._find_members()
-        self._read_outcomes()
+        if there != set(self.stations) or self.now_s >= self._late_s:
+            self._late_s = self.now_s + LATE_S
+            self._read_outcomes(self._outcome_files())
+        self._read_outcomes(there)
         for id_ in sorted(set(self.stations) - there):
-            del self.stations[id_]
+            self.stations.pop(id_).take_back()
             self._happened(Trigger.NODE)
+        for station in self.stations.values():
+            if station.given and self.now_s > station.since_s + GIVEN_S:
+                station.take_back()
+                self._happened(Trigger.NODE)
         for standing in self.active.values():
             self._progress(standing)
         # What has begun before a state was there is known with it: see `close`.
-        self._read_outcomes()
+        self._read_outcomes(there)
 
-    def close(self) -> list[tuple[str, Result]]:
-        """Take out the trainings that are done or have failed, and return how they ended."""
-        found = []
+    def close(self) -> Iterator[tuple[str, Result]]:
+        """Yield how trainings ended that are done or have failed; each is taken out after that."""
+        for name, why in list(self.unreadable.items()):
+            yield name, Result(SCHEMA, why, "", (), self.now_s, self.now_s, 0)
+            del self.unreadable[name]
+            self.ended.add(name)
         for name, standing in list(self.active.items()):
-            why = self.failures.pop(name, "")
+            why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
                 continue
             state = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
@@ -95,9 +117,8 @@ class PoolState:
                 *(SCHEMA, why, str(state), standing.loss(), standing.training.submit_s),
                 *(self.now_s, standing.rounds),
             )
-            found.append((name, result))
+            yield name, result
             self._leave(name)
-        return found
 
     def _to_tell(self, name: str) -> bool:
         """Whether a member has yet to tell of a task, whose loss is to be in the result."""
@@ -116,6 +137,17 @@ class PoolState:
             if task is not None and task[0] == name and not self.stale(task):
                 found.setdefault(task, station)
         return list(found.values())
+
+    def serving(self) -> dict[str, Station]:
+        """Return the members that begin what they are given.
+
+        Those in a task of a training that has ended are none of them: it may hang.
+        """
+        return {
+            id_: station
+            for id_, station in self.stations.items()
+            if station.given or station.running is None or station.running[0] in self.active
+        }
 
     def open(self, task: Task) -> bool:
         """Whether the round of a task has begun, or is about to."""
@@ -143,8 +175,11 @@ class PoolState:
         for name in sorted(self.pool.names("trainings") - self.ended - set(self.active)):
             try:
                 self.active[name] = Standing(self.pool.training(name))
-            except InputError as error:
+            except OSError as error:
                 self.problems[name] = str(error)
+                continue
+            except InputError as error:
+                self.unreadable[name] = str(error)
                 continue
             for id_, line in self._early.pop(name, []):
                 self._note(id_, line)
@@ -152,6 +187,7 @@ class PoolState:
 
     def _leave(self, name: str) -> None:
         del self.active[name]
+        self.failures.pop(name, None)
         self.ended.add(name)
         for station in self.stations.values():
             if station.running and station.running[0] == name and station.given:
@@ -168,14 +204,15 @@ class PoolState:
         present_s = clock.stat().st_mtime
         for id_ in sorted(self.pool.names("members")):
             try:
-                member = self._places.get(id_) or self.pool.member(id_)
+                station = self._known.get(id_) or Station(self.pool.member(id_))
                 age_s = present_s - (self.pool.path / "members" / f"{id_}.json").stat().st_mtime
             except FileNotFoundError:
                 continue
             except InputError as error:
                 self.problems[id_] = str(error)
                 continue
-            self._places[id_] = member
+            self._known[id_] = station
+            member = station.member
             dead = member.pids == self._pids and not _runs(member.pid)
             if dead or age_s > FORGOTTEN_S:
                 self.dead.add(id_)
@@ -183,13 +220,13 @@ class PoolState:
                 continue
             there.add(id_)
             if id_ not in self.stations:
-                self.stations[id_] = Station(member, dirty=True)
+                self.stations[id_] = station
+                station.dirty = True
                 self._happened(Trigger.NODE)
         return there
 
-    def _read_outcomes(self) -> None:
-        # Those that are gone may have told of losses and times before.
-        for id_ in sorted({*self._outcome_files(), *self.stations}):
+    def _read_outcomes(self, ids: Iterable[str]) -> None:
+        for id_ in sorted(ids):
             for line in self._outcomes.new(id_):
                 self._note(id_, line)
 
@@ -200,10 +237,10 @@ class PoolState:
     def _note(self, id_: str, line: Line) -> None:
         self.moved = True
         standing = self.active.get(line.job)
-        if standing is None and line.job not in self.ended:
+        if standing is None and line.job not in self.ended and not isinstance(line, Began):
             # Another host may be shown the outcome before the training.
             self._early.setdefault(line.job, []).append((id_, line))
-        station = self.stations.get(id_)
+        station = self._known.get(id_)
         if isinstance(line, Failed):
             if standing is not None:
                 self.failures.setdefault(line.job, line.why or "it failed")
@@ -212,6 +249,7 @@ class PoolState:
             return
         task = line.job, line.round, line.number
         if isinstance(line, Began):
+            self.begun[id_] += 1
             if station is not None:
                 station.begin(task, line.at_s)
             return
@@ -225,28 +263,24 @@ class PoolState:
             station.busy_s += line.train_s
             if station.running == task:
                 station.running = None
-        gpu_type, key = self._gpu_type(id_), self._key(line.job)
-        if line.loss is not None and gpu_type and key:
-            self.times.trained(key, gpu_type, line.train_s)
+        key = self._key(line.job)
+        if line.loss is not None and key:
+            self.times.trained(key, line.gpu_type, line.train_s)
         if standing is None:
             return
         standing.trained[task[1:]] = id_
         standing.ended_s = max(standing.ended_s, line.at_s)
         if line.loss is not None:
-            standing.losses.setdefault(line.round, {})[line.number] = line.loss
+            standing.tell(line.round, line.number, line.loss)
 
     def _key(self, name: str) -> str:
         """Return the key of a training, which may have ended."""
         if name not in self._keys:
             try:
                 self._keys[name] = self.pool.training(name).key
-            except InputError:
+            except (OSError, InputError):
                 return ""
         return self._keys[name]
-
-    def _gpu_type(self, id_: str) -> str:
-        """Return the type of a member; "" of one that went before it was seen."""
-        return self._places[id_].gpu_type if id_ in self._places else ""
 
     def _look_for_step(self, standing: Standing) -> None:
         if len(standing.gradients) < standing.training.scale:

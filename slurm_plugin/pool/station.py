@@ -21,7 +21,6 @@ class Station:
         running: the task that it is in, or was given to begin at once.
         since_s: since when (UTC).
         given: whether `running` has yet to begin.
-        begun: how many tasks it has begun.
         todo: what it is to run after that, as far as it stands in its order.
         rest: what comes then.
         busy_s: seconds for which it has trained.
@@ -32,16 +31,20 @@ class Station:
     running: Task | None = None
     since_s: float = 0.0
     given: bool = False
-    begun: int = 0
     todo: deque[Task] = field(default_factory=deque)
     rest: Iterator[Task] = field(default_factory=lambda: iter(()))
     busy_s: float = 0.0
     dirty: bool = False
 
+    def take_back(self) -> None:
+        """Have it run nothing that it has not begun."""
+        if self.given:
+            self.running, self.given = None, False
+        self.todo, self.rest, self.dirty = deque(), iter(()), True
+
     def begin(self, task: Task, at_s: float) -> None:
         """Note that a member has begun a task, which may be one of an older order."""
         given = self.running if self.given else None
-        self.begun += 1
         self.running, self.since_s, self.given = task, at_s, False
         if task == given:
             return

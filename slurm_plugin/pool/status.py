@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from hetsched_core.errors import InputError
 from slurm_plugin.pool.folder import Pool
-from slurm_plugin.pool.scheduler import scheduled
+from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.state import PoolState
 
 NEXT = 8
@@ -61,33 +62,36 @@ def status(pool: Pool) -> PoolStatus:
     """
     state = PoolState(pool, time.time)
     state.observe()
-    found = []
-    for name in sorted(pool.names("trainings")):
-        result, standing = pool.result(name), state.active.get(name)
-        if standing is not None:
-            training, losses = standing.training, standing.loss()
-            running = bool(state.runs(name))
-            word, why, rounds = "running" if running else "waiting", "", standing.rounds
-        elif result is not None:
-            training, losses = pool.training(name), result.losses
-            word, why = "failed" if result.failed else "done", result.failed
-            rounds = result.rounds
-        else:
-            continue
-        loss = losses[-1] if losses else None
-        found.append(
-            TrainingStatus(
-                *(name, training.group, word, rounds, training.rounds, loss),
-                *(training.submit_s, why),
-            )
-        )
+    found = (_training(pool, state, name) for name in pool.names("trainings"))
     return PoolStatus(
         policy=pool.record().policy,
         scheduled=scheduled(pool.path),
         stopped=pool.stopped,
-        trainings=tuple(sorted(found, key=lambda each: (each.submit_s, each.name))),
+        trainings=tuple(sorted(filter(None, found), key=lambda each: (each.submit_s, each.name))),
         members=tuple(_member(pool, state, id_) for id_ in sorted(state.stations)),
         problems=tuple(state.problems.values()),
+    )
+
+
+def _training(pool: Pool, state: PoolState, name: str) -> TrainingStatus | None:
+    standing, result = state.active.get(name), pool.result(name)
+    if standing is not None:
+        training, losses, rounds, why = standing.training, standing.loss(), standing.rounds, ""
+        word = "running" if state.runs(name) else "waiting"
+    elif name in state.unreadable:
+        return TrainingStatus(name, "", "failed", 0, 0, None, state.now_s, state.unreadable[name])
+    elif result is not None:
+        losses, rounds, why = result.losses, result.rounds, result.failed
+        word = "failed" if why else "done"
+        try:
+            training = pool.training(name)
+        except InputError:
+            return TrainingStatus(name, "", word, rounds, 0, None, result.submit_s, why)
+    else:
+        return None
+    return TrainingStatus(
+        *(name, training.group, word, rounds, training.rounds, losses[-1] if losses else None),
+        *(training.submit_s, why),
     )
 
 
@@ -100,6 +104,6 @@ def _member(pool: Pool, state: PoolState, id_: str) -> MemberStatus:
         *(id_, member.node, member.device, member.gpu_type),
         runs="{} {} {}".format(*station.running) if station.running else "",
         next=tuple("{} {} {}".format(*task) for task in ahead[:NEXT]),
-        tasks=station.begun,
+        tasks=state.begun[id_],
         used=min(1.0, station.busy_s / for_s),
     )

@@ -52,6 +52,7 @@ def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> list[str]:
     name = asked.name or f"{function}-{secrets.token_hex(4)}"
     choices = [dict(zip(dict(asked.each), values, strict=True)) for values in _choices(asked.each)]
     names = [f"{name}-{at:03}" for at in range(len(choices))] if asked.each else [name]
+    trainings = []
     for one, choice in zip(names, choices, strict=True):
         values: Mapping[str, Any] = {
             "schema": SCHEMA,
@@ -66,7 +67,9 @@ def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> list[str]:
             "group": name if asked.each else "",
             "submit_s": now_s or time.time(),
         }
-        pool.add(structure(values, Training))
+        trainings.append(structure(values, Training))
+    for training in trainings:
+        pool.add(training)
     return names
 
 

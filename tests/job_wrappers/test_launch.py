@@ -17,7 +17,7 @@ import pytest
 
 from job_wrappers.launch.options import read_options
 from job_wrappers.launch.part import RunPart
-from job_wrappers.launch.workers import torchrun_command
+from job_wrappers.launch.workers import Step, torchrun_command
 from tests.job_wrappers.worlds import (
     ROOT,
     ended,
@@ -53,6 +53,24 @@ def test_each_worker_is_told_its_place_and_what_the_run_holds() -> None:
     assert found[0].items() >= told.items()
     assert len({one["MASTER_PORT"] for one in found}) == 1
     assert "HETSCHED_LEARNING_RATE" not in found[0]
+
+
+def test_slurm_is_asked_again_to_pass_a_signal_on_until_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It does not answer twice, as a slurmctld that is busy.
+    log = tmp_path / "asked"
+    tool(tmp_path, "scancel", f'echo "$@" >>{log}\n[ $(wc -l <{log}) -ge 3 ]')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with subprocess.Popen(["sleep", "60"]) as srun:
+        step = Step("srun", srun, job="7")
+        step.send(signal.SIGUSR2)
+        deadline = time.monotonic() + 60.0
+        while step._asked and time.monotonic() < deadline:
+            step.follow()
+            time.sleep(0.01)
+        srun.kill()
+    assert log.read_text().splitlines() == ["--signal=SIGUSR2 7"] * 3
 
 
 def test_the_second_node_has_the_later_ranks() -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from job_wrappers.executor import Executor, Task
+from job_wrappers.executor import DeviceFailedError, Executor, Task
+from job_wrappers.executor.footprint import Footprint
+from job_wrappers.outcome import Wishes
+from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import own_type
 from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
-from job_wrappers.pool.keeper import Kept
+from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
+from job_wrappers.pool.member import run_member
 from job_wrappers.pool.order import PoolOrder
 
 
@@ -89,16 +93,30 @@ def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turn
     assert member.next() == Task("b", 0, 0)
 
 
-def test_tasks_of_what_has_ended_or_is_unknown_are_passed_over(
+def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     folder: PoolFolder, member: Turns
 ) -> None:
     (folder.path / "results" / "a.json").write_text("{}")
     (folder.path / "trainings" / "c.json").write_text("no JSON")
-    tasks = [("a", 0, 0), ("c", 0, 0), ("d", 0, 0), ("b", 3, 0), ("b", 0, 2), ("b", 0, 1)]
+    tasks = [("a", 0, 0), ("c", 0, 0), ("b", 3, 0), ("b", 0, 2), ("b", 0, 1)]
     member.ordered(0, *tasks)
     assert member.next() == Task("b", 0, 1)
     assert member.order.over("a")
     assert not member.order.over("b")
+    told = [json.loads(t) for t in (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()]
+    assert [line["job"] for line in told if line["what"] == "failed"] == ["c"]
+
+
+def test_a_task_of_a_training_that_another_host_cannot_see_yet_is_not_dropped(
+    folder: PoolFolder, member: Turns
+) -> None:
+    path = folder.path / "trainings" / "a.json"
+    path.rename(path.with_suffix(".late"))
+    member.ordered(0, ("a", 0, 0), ("b", 0, 0))
+    assert member.next() is None
+    assert member.order.ahead() == (Task("b", 0, 0),)
+    path.with_suffix(".late").rename(path)
+    assert member.next() == Task("a", 0, 0)
 
 
 def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
@@ -118,12 +136,69 @@ def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
     assert [path.name for path in (folder.path / "members").iterdir()] == ["m.json"]
 
 
-def test_a_process_that_ends_again_and_again_is_started_no_more() -> None:
+class Broken:
+    """An executor whose device breaks under its first task."""
+
+    most_processes = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.failed: dict[str, str] = {}
+
+    def __enter__(self) -> Broken:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def await_standby(self) -> None:
+        pass
+
+    def footprint(self) -> Footprint:
+        return Footprint(1 << 20)
+
+    def run(self, _: PoolOrder) -> Iterator[object]:
+        yield from ()
+        raise DeviceFailedError(f"cuda:0 cannot be used here: {self.most_processes} are gone")
+
+
+def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_training(
+    folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(member_module, "Executor", Broken)
+    monkeypatch.setattr(member_module, "host_free", lambda: 80 << 20)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert run_member(folder, "cuda:0", "v100", stopped=lambda: False) == 1
+    # As many as the host has room for, of which another member has a half.
+    assert "cuda:0 cannot be used here: 20 are gone" in capsys.readouterr().err
+    assert not list((folder.path / "members").iterdir())
+    assert [path.read_text() for path in (folder.path / "outcomes").iterdir()] == [""]
+
+
+def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:
     kept = Kept("x", ["true"])
-    for _ in range(5):
-        assert kept.may_start()
-        kept._starts.append(time.monotonic())
-    assert not kept.may_start()
+    pauses = [kept.pause(1, 1.0) for _ in range(10)]
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, None]
+    # One that was there for a while has not failed to start.
+    assert kept.pause(1, LASTS_S) == 0.0
+
+
+def test_a_device_that_has_worked_is_tried_for_ever_and_one_that_never_did_once() -> None:
+    assert Kept("x", ["true"]).pause(UNFIT, 1.0) is None
+    kept = Kept("x", ["true"])
+    assert kept.pause(1, 1.0) == 0.0
+    assert [kept.pause(UNFIT, 1.0) for _ in range(20)][-1] == LONGEST_PAUSE_S
+
+
+def test_a_keeper_starts_again_what_fails_and_ends_with_the_pool_though_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wishes, "listen", lambda _: None)
+    log = tmp_path / "starts"
+    script = f"echo x >>{log}; exit $(wc -l <{log})"
+    kept = [Kept("x", ["sh", "-c", script])]
+    # It ends with 1, with 2 and with 3: the fourth start would be due in two seconds.
+    assert keep(kept, 1, lambda: log.exists() and log.read_text().count("x") == 3) == 0
+    assert kept[0].ends == 3
 
 
 def test_a_gpu_is_of_its_own_node_s_type_where_a_job_spans_several(

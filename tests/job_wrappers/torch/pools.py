@@ -25,6 +25,9 @@ from tests.job_wrappers.worlds import ROOT
 
 DEADLINE_S = 300.0
 
+STANDBY = "--standby=1"
+"""Importing torch is most of what these tests do, and what stands by at the end was for nothing."""
+
 
 def training(make: str, name: str, rounds: int, scale: int = 1, **arguments: Any) -> TaskJob:
     return TaskJob(name, f"{JOBS}:{make}", rounds, scale, seed=3, arguments=arguments)
@@ -66,6 +69,7 @@ class LivePool(AbstractContextManager["LivePool"]):
             str(self.path),
             "--device=cpu",
             f"--gpu-type={gpu_type}",
+            STANDBY,
         )
         return self.start(*words, "--member")
 
@@ -81,6 +85,10 @@ class LivePool(AbstractContextManager["LivePool"]):
 
     def trained(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["what"] == "trained"]
+
+    def begun(self) -> set[tuple[str, int]]:
+        """Return the rounds of which a task has begun, by training."""
+        return {(t["job"], t["round"]) for t in self.lines() if t["what"] == "began"}
 
     def members(self) -> list[Path]:
         return sorted((self.path / "members").glob("*.json"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from job_wrappers import executor as executors
-from job_wrappers.executor import Outcome, Task, TaskJob
+from job_wrappers.executor import DeviceFailedError, Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
 from tests.job_wrappers.worlds import DEVICE, ROOT, same
@@ -120,6 +119,15 @@ def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
     assert same(final(tmp_path, well), alone(well))
 
 
+def test_a_job_that_was_ended_by_others_and_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    hangs, well = job("vandal", 2, 1, "hangs", how="hangs", in_round=0), THREE[0]
+    with Executor(
+        tmp_path, [hangs, well], standby=1, ended=lambda name: name == "hangs"
+    ) as executor:
+        outcomes = list(executor.run([*hangs.tasks()[:1], *well.tasks()]))
+    assert [o.failed for o in outcomes] == ["it was ended", *[""] * 4]
+
+
 def test_two_executors_share_the_tasks_of_a_round(tmp_path: Path) -> None:
     shared = THREE[1]
     tasks = shared.tasks()
@@ -184,9 +192,64 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with Executor(tmp_path, [THREE[0]], device="cuda:99", standby=1) as executor:
-        (outcome,) = executor.run(THREE[0].tasks()[:1])
-    assert re.match("cuda:99 cannot be used here: .*sees [0-9]+ CUDA devices", outcome.failed)
+    with (
+        Executor(tmp_path, [THREE[0]], device="cuda:99", standby=1) as executor,
+        pytest.raises(
+            DeviceFailedError, match=r"cuda:99 cannot be used here: .*sees [0-9]+ CUDA devices"
+        ),
+    ):
+        list(executor.run(THREE[0].tasks()[:1]))
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from job_wrappers.executor import worker
+
+use = worker._use
+
+def broken(device):
+    if Path({file!r}).exists():
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    return use(device)
+
+worker._use = broken
+sys.exit(worker.main(sys.argv[-2:]))
+"""
+
+
+@pytest.mark.parametrize("standby", [0, 1])
+def test_a_device_that_breaks_fails_no_job_whether_its_processes_are_new_or_stand_by(
+    standby: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No GPU can be broken for a test: processes of the executor say that theirs is.
+    broken = tmp_path / "broken"
+    (tmp_path / "worker.py").write_text(WORKER.format(file=str(broken)))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/worker.py "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    bad, well = job("vandal", 2, 1, how="raises", in_round=0), THREE[0]
+    with Executor(tmp_path, [bad, well], standby=standby) as executor:
+        outcomes = executor.run([well.tasks()[0], *bad.tasks()[:1], *well.tasks()[1:]])
+        assert next(outcomes).failed == ""
+        # As long as it works, a failure is the job's own.
+        assert next(outcomes).failed == "RuntimeError: its data is gone"
+        broken.touch()
+        os.kill(executor.processes[well.name], 9)
+        with pytest.raises(DeviceFailedError, match=f"{DEVICE} cannot be used here.*ECC error"):
+            list(outcomes)
+        assert list(executor.failed) == ["vandal"]
+
+
+def test_what_a_process_takes_is_measured_on_those_that_stand_by(tmp_path: Path) -> None:
+    with Executor(tmp_path, [], standby=2, expected=2) as executor:
+        executor.await_standby()
+        footprint = executor.footprint()
+    # Python with torch; on a GPU its context.
+    assert 30 << 20 < footprint.host < 8 << 30
+    assert (footprint.device > 0) == (footprint.device_total > 0) == (DEVICE != "cpu")
+    assert footprint.device <= footprint.device_total
 
 
 def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from job_wrappers.executor import TaskJob
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool import result, search, submit
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.submission import Asked
 from slurm_plugin.pool.submission import submit as from_the_command
 from tests.job_wrappers.torch import executor_jobs
-from tests.job_wrappers.torch.pools import LivePool, kill, training, wait_until
+from tests.job_wrappers.torch.pools import STANDBY, LivePool, kill, training, wait_until
 from tests.job_wrappers.torch.test_executor import alone
 from tests.job_wrappers.worlds import ROOT, same
 
@@ -39,13 +40,18 @@ def submitted(pool: LivePool, *jobs: TaskJob, **others: Any) -> list[TaskJob]:
     return list(jobs)
 
 
-def exact(pool: LivePool, jobs: list[TaskJob]) -> bool:
-    """Whether each training has ended as it does alone, to the bit, and each round counted once."""
+def exact(pool: LivePool, jobs: list[TaskJob], killed: int = 0) -> bool:
+    """Whether each training has ended as it does alone, to the bit, and each round counted once.
+
+    A member that is killed may have left a gradient of which it has not told the loss.
+    """
+    missing = 0
     for job in jobs:
         found = result(pool.path, job.name)
         assert found is not None
         assert (found["failed"], found["rounds"]) == ("", job.rounds)
-        assert len(found["losses"]) == job.rounds
+        missing += job.rounds - len(found["losses"])
+    assert 0 <= missing <= killed
     return all(same(pool.final(job), alone(job)) for job in jobs)
 
 
@@ -57,7 +63,8 @@ def three(rounds: int = 4) -> list[TaskJob]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["hlas-p", "hare", "allox"])
+# The others do so on a real Slurm.
+@pytest.mark.parametrize("policy", ["hlas-l", "allox"])
 def test_trainings_take_turns_on_two_members_and_end_as_they_do_alone(
     policy: str, tmp_path: Path
 ) -> None:
@@ -73,7 +80,7 @@ def test_trainings_take_turns_on_two_members_and_end_as_they_do_alone(
         # A task is run again only where two orders crossed, and then counts nothing.
         ran = [(line["job"], line["round"], line["number"]) for line in pool.trained()]
         assert len(set(ran)) == sum(job.rounds * job.scale for job in jobs)
-        if policy == "hlas-p":
+        if policy == "hlas-l":
             assert pool.turns() > 2
 
 
@@ -92,7 +99,7 @@ def test_a_member_and_the_scheduler_are_killed_and_at_most_what_ran_is_lost(tmp_
         pool.member()
         pool.await_results(jobs)
         pool.await_members(2)
-        assert exact(pool, jobs)
+        assert exact(pool, jobs, killed=1)
         trained = [(t["job"], t["round"], t["number"]) for t in pool.trained() if t["loss"]]
         # Two were under way with the member, and its neighbour's when the scheduler was new.
         assert len(trained) - len(set(trained)) <= 3
@@ -110,7 +117,7 @@ def test_all_is_killed_and_goes_on_from_the_folder(tmp_path: Path) -> None:
         pool.scheduler()
         pool.member("t4")
         pool.await_results(jobs)
-        assert exact(pool, jobs)
+        assert exact(pool, jobs, killed=1)
         ran = [line for line in pool.trained() if line["loss"] is not None]
         assert len(ran) <= sum(job.rounds * job.scale for job in jobs) + 2
         assert before > 5
@@ -142,8 +149,11 @@ def test_a_training_that_fails_takes_no_other_with_it_and_its_reason_is_kept(
         pool.scheduler()
         pool.member()
         bad = [training("vandal", how, 3, how=how) for how in ("exits", "raises", "diverges")]
+        hangs = training("vandal", "hangs", 3, how="hangs")
         good = training("classifier", "good", 4)
-        submitted(pool, *bad, good)
+        submitted(pool, *bad, hangs, good)
+        wait_until(lambda: ("hangs", 1) in pool.begun(), "a task that hangs")
+        cancel(Pool(pool.path), "hangs")
         pool.await_results([*bad, good])
         assert exact(pool, [good])
         said = {job.name: (result(pool.path, job.name) or {})["failed"] for job in bad}
@@ -155,7 +165,7 @@ def test_a_training_that_fails_takes_no_other_with_it_and_its_reason_is_kept(
 def test_a_keeper_starts_again_what_is_killed_and_ends_with_the_pool(tmp_path: Path) -> None:
     with LivePool(tmp_path / "pool") as pool:
         keeper = pool.start(
-            *("-m", "job_wrappers.pool", str(pool.path), "--device=cpu"),
+            *("-m", "job_wrappers.pool", str(pool.path), "--device=cpu", STANDBY),
             f"--scheduler={sys.executable} -m tests.job_wrappers.torch.pools",
             rank=0,
         )
@@ -168,7 +178,7 @@ def test_a_keeper_starts_again_what_is_killed_and_ends_with_the_pool(tmp_path: P
         pool.await_members(1)
         first_again = pool.members()
         # What tells a step to stop may reach the member before its keeper, which starts it no more.
-        other = pool.start("-m", "job_wrappers.pool", str(pool.path), "--device=cpu")
+        other = pool.start("-m", "job_wrappers.pool", str(pool.path), "--device=cpu", STANDBY)
         pool.await_members(2)
         (new,) = set(pool.members()) - {before, *first_again}
         os.kill(json.loads(new.read_text())["pid"], signal.SIGUSR2)

@@ -19,7 +19,7 @@ from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.status import status
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.job_wrappers.torch.pools import LivePool, training
+from tests.job_wrappers.torch.pools import STANDBY, LivePool, training
 from tests.job_wrappers.torch.test_on_slurm import InShape, daemon_of
 from tests.job_wrappers.torch.test_pool import exact, submitted
 from tests.job_wrappers.worlds import ROOT
@@ -39,9 +39,10 @@ def two_searches() -> list[TaskJob]:
 
 
 def start(cluster: Testbed, pool: Path, folder: Path) -> str:
-    """Submit the template as it is, with a Python that has torch."""
+    """Submit the template, with a Python that has torch, and fewer of it that stand by."""
     script = (ROOT / "sbatch_templates" / "pool.sbatch").read_text()
-    (folder / "pool.sbatch").write_text(script)
+    assert script.endswith("--task-timeout 600\n")
+    (folder / "pool.sbatch").write_text(f"{script.rstrip()} {STANDBY}\n")
     (folder / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (folder / "python3").chmod(0o755)
     found = f"{folder}:{Path(sys.executable).parent}:{cluster.environment()['PATH']}"
@@ -95,7 +96,7 @@ def test_twelve_trainings_take_turns_on_two_nodes_of_unlike_types_whatever_is_ki
         pool_ends = Pool(path)
         pool_ends.stop(when_done=True)
         drive(daemon, lambda: not testbed.command("squeue", "-h").strip(), timeout_s=240)
-        assert exact(pool, jobs)
+        assert exact(pool, jobs, killed=1)
         trained = [line for line in pool.trained() if line["loss"] is not None]
         assert pool.turns() > len(jobs)
         ran = [(line["job"], line["round"], line["number"]) for line in trained]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,14 @@ def training(name: str, rounds: int = 2, scale: int = 1, **others: Any) -> Train
 class Hand:
     """A member whose tasks a test begins and ends by hand."""
 
-    def __init__(self, pool: Pool, id_: str, gpu_type: str = "v100") -> None:
-        self.pool, self.id = pool, id_
+    def __init__(
+        self,
+        pool: Pool,
+        id_: str,
+        gpu_type: str = "v100",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.pool, self.id, self.gpu_type, self.clock = pool, id_, gpu_type, clock
         self.begun: list[tuple[str, int, int]] = []
         member = Member(SCHEMA, id_, "n0", process_space(), "cpu", gpu_type, os.getpid(), 1.0)
         self.file = pool.path / "members" / f"{id_}.json"
@@ -49,7 +56,7 @@ class Hand:
     def begin(self, task: tuple[str, int, int] | None = None) -> tuple[str, int, int]:
         task = task or self.order()[0]
         self.begun.append(task)
-        self.tell(what="began", job=task[0], round=task[1], number=task[2], at_s=time.time())
+        self.tell(what="began", job=task[0], round=task[1], number=task[2], at_s=self.clock())
         return task
 
     def train(self, task: tuple[str, int, int], loss: float = 1.0, train_s: float = 0.5) -> None:
@@ -58,10 +65,11 @@ class Hand:
             job=task[0],
             round=task[1],
             number=task[2],
-            at_s=time.time(),
+            at_s=self.clock(),
             train_s=train_s,
             switch_s=0.0,
             kept=True,
+            gpu_type=self.gpu_type,
             loss=loss,
         )
 

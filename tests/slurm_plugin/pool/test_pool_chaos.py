@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.pool import Scheduler
+from slurm_plugin.pool import Scheduler, state
 from slurm_plugin.pool.folder import Pool
 from tests.slurm_plugin.pool.members import Hand, pool, training
 from tests.slurm_plugin.pool.test_pool_scheduler import POLICIES
@@ -20,8 +22,8 @@ Task = tuple[str, int, int]
 class Lagging(Hand):
     """A member that goes on with the order that it has seen last, and stores gradients late."""
 
-    def __init__(self, pool: Pool, id_: str, gpu_type: str) -> None:
-        super().__init__(pool, id_, gpu_type)
+    def __init__(self, pool: Pool, id_: str, gpu_type: str, clock: Callable[[], float]) -> None:
+        super().__init__(pool, id_, gpu_type, clock)
         self.seen: list[Task] = []
         self.running: Task | None = None
         self.unstored: list[Task] = []
@@ -54,13 +56,20 @@ class Lagging(Hand):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_happens_in_whatever_order_each_training_ends_with_all_of_its_rounds(
-    policy: str, seed: int, tmp_path: Path
+    policy: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nothing hangs on how fast the machine is: time passes by turns, and files have no age.
+    monkeypatch.setattr(state, "DEAD_S", math.inf)
+    turn = 0
+
+    def clock() -> float:
+        return 0.05 * turn
+
     draw, ran = random.Random(seed), Counter[Task]()
     made, said = pool(tmp_path), list[str]()
     chosen = make_policy(policy, {"groups": "2"} if policy.startswith("hlas") else {})
-    hands = [Lagging(made, f"m{at}", ("v100", "k80")[at % 2]) for at in range(3)]
-    by = Scheduler(made, chosen, said.append)
+    hands = [Lagging(made, f"m{at}", ("v100", "k80")[at % 2], clock) for at in range(3)]
+    by = Scheduler(made, chosen, said.append, clock)
     scales: dict[str, int] = {}
     for turn in range(30_000):
         if turn < 2000 and turn % 300 == 0:
@@ -71,11 +80,11 @@ def test_whatever_happens_in_whatever_order_each_training_ends_with_all_of_its_r
         if odd < 0.3:
             by.step()
         elif odd < 0.301 and turn < 3000:
-            by = Scheduler(made, chosen, said.append)
+            by = Scheduler(made, chosen, said.append, clock)
         elif odd < 0.302 and turn < 3000:
             gone = hands.pop(draw.randrange(len(hands)))
             gone.file.unlink()
-            hands.append(Lagging(made, f"n{turn}", "v100"))
+            hands.append(Lagging(made, f"n{turn}", "v100", clock))
         else:
             draw.choice(hands).move(draw, scales, ran)
         if turn > 2000 and made.names("results") == set(scales):

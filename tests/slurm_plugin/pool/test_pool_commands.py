@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from hetsched_core.cli.group import hetsched
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.lock import only_one
+from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.status import status
 from tests.slurm_plugin.pool.members import Hand
 from tests.slurm_plugin.pool.test_pool_scheduler import scheduler, worked_off
@@ -60,6 +62,34 @@ def test_a_search_has_a_training_for_each_choice_and_status_tells_how_far_it_is(
     assert "the pool ends" in call("status", path).output
 
 
+def test_a_pool_that_runs_is_not_made_again_and_one_that_has_ended_goes_on(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    assert call("stop", path).exit_code == 0
+    with only_one(path, lambda: True):
+        done = call("create", path, "--policy=hare")
+        assert "is a pool that runs; `hetsched pool stop" in str(done.exception)
+        assert (Pool(path).record().policy, Pool(path).stopped) == ("hlas-p", True)
+    done = call("create", path, "--policy=hare")
+    assert done.output == f"{path}: the pool goes on under hare\n"
+    assert (Pool(path).record().policy, Pool(path).stopped) == ("hare", False)
+
+
+@pytest.mark.parametrize("policy", pool_policies())
+def test_no_gpu_of_a_pool_idles_while_there_are_as_many_trainings_of_one_task_a_round(
+    policy: str, tmp_path: Path
+) -> None:
+    path = made(tmp_path, f"--policy={policy}")
+    call("submit", path, tmp_path / "jobs.py:make", "--rounds=9", "--each=rate=1,2,3,4,5")
+    record = Pool(path).record()
+    hands = [Hand(Pool(path), f"a{at}") for at in range(4)]
+    scheduler(Pool(path), record.policy, **record.parameters).step()
+    assert all(hand.order() for hand in hands)
+    # What the user says goes before.
+    if "groups" in record.parameters:
+        call("create", path, f"--policy={policy}", "--set=groups=2")
+        assert Pool(path).record().parameters == {"groups": "2"}
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -73,6 +103,10 @@ def test_a_search_has_a_training_for_each_choice_and_status_tells_how_far_it_is(
         (("submit", "P", "m:f", "--rounds=1", "--each=x"), "'x': expected NAME=VALUE,VALUE"),
         (("submit", "P", "m:f", "--rounds=1", "--name=a/b"), "name is 'a/b'; expected letters"),
         (("submit", "P", "m:f", "--rounds=1", "--weight=0"), "weight is 0.0; expected a number"),
+        (("submit", "P", "m:f", "--rounds=1", "--weight=nan"), "weight is nan; expected a number"),
+        (("submit", "P", "m:f", "--rounds=1", "--set=x=NaN"), "without NaN and infinity"),
+        (("submit", "P", "m:f", "--rounds=1", "--each=x=1,1e999"), "without NaN and infinity"),
+        (("submit", "P", "m:f", "--rounds=1", f"--set=x={'y' * (1 << 20)}"), "are the most: leave"),
         (("submit", "P", "m:f", "--rounds=0"), "--rounds"),
         (("submit", "P", "m:f", "--rounds=1", "--scale=2000"), "from 1 to 1000"),
         (("cancel", "P", "x"), "unknown training 'x'"),

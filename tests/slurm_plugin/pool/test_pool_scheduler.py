@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.pool import Scheduler
-from slurm_plugin.pool.folder import Pool
-from slurm_plugin.pool.scheduler import only_one, pool_policies
+from slurm_plugin.pool import Scheduler, folder
+from slurm_plugin.pool.folder import OutcomeReader, Pool
+from slurm_plugin.pool.lock import only_one, scheduled
+from slurm_plugin.pool.records import Line
+from slurm_plugin.pool.scheduler import pool_policies
+from slurm_plugin.pool.state import cancel
+from slurm_plugin.pool.status import status
 from tests.slurm_plugin.pool.members import Hand, pool, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
@@ -274,6 +280,89 @@ def test_a_member_that_shows_itself_no_more_is_gone_and_comes_back_when_it_does(
     assert set(made_by.state.stations) == {"a0"}
 
 
+def silent(made_by: Scheduler, hand: Hand) -> None:
+    """Let a member be gone for a while, and come back."""
+    long_ago = hand.file.stat().st_mtime - 100.0
+    os.utime(hand.file, (long_ago, long_ago))
+    made_by.step()
+    assert not made_by.state.stations
+    os.utime(hand.file)
+    made_by.step()
+
+
+def test_a_member_that_was_silent_runs_again_what_it_began_before_and_lost(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 2))
+    made_by.step()
+    # It has trained, and its gradient was lost with the file system.
+    hand.train(hand.begin())
+    silent(made_by, hand)
+    assert hand.order() == [("x", 0, 0)]
+
+
+def test_a_member_that_was_silent_while_it_trained_is_in_its_task_still(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 2))
+    made_by.step()
+    task = hand.begin()
+    made_by.step()
+    silent(made_by, hand)
+    station = made_by.state.stations["a0"]
+    assert (station.running, station.given) == (task, False)
+
+
+def test_a_task_that_was_told_before_its_training_was_seen_counts_once(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    hand.train(hand.begin(("x", 0, 0)))
+    made_by.step()
+    made.add(training("x", 2))
+    made_by.step()
+    assert made_by.state.begun["a0"] == 1
+    assert made_by.state.active["x"].trained == {(0, 0): "a0"}
+
+
+def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
+    made.add(training("x", 2))
+    made_by.step()
+    plans = made_by.plans
+    assert hand.order()[0] == ("x", 0, 0)
+    # The member passes this task over for a reason of its own.
+    made_by.step()
+    assert made_by.plans == plans
+    made_by.state._clock = lambda: time.time() + 11.0
+    made.add(training("urgent", 1, weight=1000.0))
+    made_by.step()
+    assert hand.order()[0] == ("urgent", 0, 0)
+
+
+def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hangs, other = Hand(made, "a0"), Hand(made, "b0")
+    made.add(training("x", 9))
+    made_by = scheduler(made, "hare")
+    made_by.step()
+    hangs, other = (hangs, other) if hangs.order() else (other, hangs)
+    hangs.begin()
+    made_by.step()
+    cancel(made, "x")
+    for name in "yz":
+        made.add(training(name, 3))
+    made_by.step()
+    assert hangs.order() == []
+    assert {task[0] for task in other.order()} == {"y", "z"}
+    # Its process was killed, of which the member tells.
+    hangs.tell(what="failed", job="x", why="it was ended")
+    made_by.step()
+    assert hangs.order()
+
+
 def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
     tmp_path: Path,
 ) -> None:
@@ -317,6 +406,69 @@ def test_times_are_estimated_by_the_published_rates_and_then_learned(tmp_path: P
     assert len(slow.order()) > len(fast.order())
 
 
+def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MOST_BYTES", 1 << 12)
+    made = pool(tmp_path)
+    hand = Hand(made, "a0")
+    made.add(training("x", 200))
+    for round_ in range(200):
+        task = hand.begin(("x", round_, 0))
+        hand.train(task)
+        hand.store(task)
+    scheduler(made).step()
+    result = made.result("x")
+    assert result is not None
+    assert len(result.losses) == 200
+
+
+def test_times_are_known_at_once_when_the_job_is_started_again_with_other_members(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    before = Hand(made, "a0", "t4")
+    made.add(training("x", 3))
+    made_by = scheduler(made)
+    made_by.step()
+    before.run(train_s=7.0)
+    before.file.unlink()
+    Hand(made, "b0", "v100")
+    again = scheduler(made)
+    again.step()
+    assert again.state.times.of("make", "t4").train_s == 7.0
+    assert again.state.times.of("make", "v100").train_s < 7.0
+
+
+def test_a_look_costs_no_more_after_many_rounds_and_many_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pool(tmp_path)
+    Hand(made, "a0")
+    made.add(training("x", 10_000))
+    made_by = scheduler(made)
+    for at in range(50):
+        Hand(made, f"gone{at}").train(("x", at, 0))
+        (made.path / "members" / f"gone{at}.json").unlink()
+    (made.path / "rounds" / "x").mkdir()
+    made.state("x", 50).touch()
+    made_by.state._clock = lambda: 1000.0
+    made_by.step()
+    loss = made_by.state.active["x"].loss()
+    assert len(loss) == 50
+    read: list[str] = []
+    new = OutcomeReader.new
+
+    def counted(self: OutcomeReader, id_: str) -> Iterator[Line]:
+        read.append(id_)
+        return new(self, id_)
+
+    monkeypatch.setattr(OutcomeReader, "new", counted)
+    made_by.step()
+    assert read == ["a0", "a0"]
+    assert made_by.state.active["x"].loss() is loss
+
+
 def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
@@ -331,26 +483,102 @@ def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Pa
     assert made_by.state._outcomes.rejected == 5
 
 
-def test_a_training_that_cannot_be_read_is_told_once_and_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
     made = pool(tmp_path)
     (made.path / "trainings" / "bad.json").write_text(
-        '{"schema": "hetsched-pool/1", "name": "bad"}'
+        '{"schema": "hetsched-pool/1", "name": "bad", "make": "m:f", "rounds": 1000.0}'
     )
-    said: list[str] = []
-    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    assert [t.state for t in status(made).trainings] == ["failed"]
+    made_by = scheduler(made)
     made.add(training("good", 2))
+    made.stop(when_done=True)
     worked_off(made_by, [Hand(made, "a0")])
+    made_by.step()
+    assert stopped(made)
+    result = made.result("bad")
+    assert result is not None
+    assert "rounds is 1000.0; expected a whole number from 1 to 999999" in result.failed
+    why = {t.name: t.why for t in status(made).trainings}
+    assert why == {"bad": result.failed, "good": ""}
+
+
+def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_path: Path) -> None:
+    made, said, looks = pool(tmp_path), list[str](), list[int]()
+    assert not scheduled(made.path)
+
+    def other_ends() -> bool:
+        looks.append(1)
+        if len(looks) == 2:
+            first.close()
+        return False
+
+    first = ExitStack()
+    assert first.enter_context(only_one(made.path, lambda: True))
+    assert scheduled(made.path)
+    with only_one(made.path, lambda: True) as held:
+        assert not held
+    with only_one(made.path, other_ends, said.append) as held:
+        assert held
     assert len(said) == 1
-    assert "bad.json" in said[0]
+    assert "another scheduler runs the pool" in said[0]
+    assert not scheduled(made.path)
 
 
-def test_a_pool_has_one_scheduler_at_a_time(tmp_path: Path) -> None:
+def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_path: Path) -> None:
+    made, said, fails = pool(tmp_path), list[str](), [0]
+    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    hand = Hand(made, "a0")
+    made.add(training("x", 2))
+    for _ in range(2):
+        made_by.step()
+        hand.run()
+    # It has all of its rounds; the pool ends once that is written.
+    made.stop(when_done=True)
+    results = made.path / "results"
+    results.rename(made.path / "results-kept")
+
+    def told() -> bool:
+        fails[0] += 1
+        if fails[0] == 3:
+            (made.path / "results-kept").rename(results)
+        return fails[0] > 100
+
+    made_by.run(told)
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds) == ("", 2)
+    assert stopped(made)
+    assert len(said) == 1
+    assert "they are tried again" in said[0]
+
+
+def test_a_training_whose_result_cannot_be_written_ends_once_it_can(tmp_path: Path) -> None:
     made = pool(tmp_path)
-    taken = pytest.raises(InputError, match="another scheduler runs the pool")
-    with only_one(made.path), taken, only_one(made.path):
-        pass
-    with only_one(made.path):
-        pass
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 1))
+    made_by.step()
+    hand.run()
+    in_its_way = made.path / "results" / "x.json"
+    in_its_way.mkdir()
+    (in_its_way / "y").touch()
+    made_by.state._find_trainings = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="cannot write"):
+        made_by.step()
+    (in_its_way / "y").unlink()
+    in_its_way.rmdir()
+    made_by.step()
+    assert made.result("x") is not None
+
+
+def test_a_member_s_file_of_another_name_is_none(tmp_path: Path) -> None:
+    made, said = pool(tmp_path), list[str]()
+    Hand(made, "a0").file.rename(made.path / "members" / "b0.json")
+    made_by = Scheduler(made, make_policy("hlas", {}), said.append)
+    made_by.step()
+    assert not made_by.state.stations
+    assert "b0.json: it is of 'a0'" in said[0]
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
@@ -363,6 +591,31 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 def stopped(pool: Pool) -> bool:
     return pool.stopped
+
+
+def test_a_training_that_is_done_with_the_pool_s_last_tasks_has_a_result(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 1))
+    made.add(training("y", 1, submit_s=2.0))
+    made_by.step()
+    task = hand.begin()
+    made.stop()
+    acts = iter(
+        [
+            lambda: None,
+            lambda: hand.store(task),
+            lambda: None,
+            lambda: hand.train(task),
+            hand.file.unlink,
+        ]
+    )
+    made_by.run(lambda: next(acts, lambda: True)() is True)
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds, result.losses) == ("", 1, (1.0,))
+    assert made.result("y") is None
+    assert next(acts, None) is None
 
 
 def test_a_pool_that_is_to_stop_when_it_is_done_stops_then_and_not_before(tmp_path: Path) -> None:
