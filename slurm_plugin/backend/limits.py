@@ -1,4 +1,4 @@
-"""The site's limits: GPUs of one job, GPUs of several together, and running jobs.
+"""The site's limits: GPUs and time of one job, GPUs of several together, and running jobs.
 
 Read with sacctmgr, since neither squeue nor slurmctld's own listing shows the limits per user. Only
 limits on GPUs of any type (`gres/gpu`) count: those on one type show as Slurm's reason once a job
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hetsched_core.traces.sacct.fields import parse_duration
 from hetsched_core.types.site import Limit
 from slurm_plugin.backend.errors import BackendError
 from slurm_plugin.backend.running import run_command
@@ -28,11 +29,12 @@ PER_JOB, PER_USER, PER_ACCOUNT, GROUP = (
     "GrpTRES",
 )
 JOBS_PER_USER, JOBS_PER_ACCOUNT, GROUP_JOBS = "MaxJobsPerUser", "MaxJobsPerAccount", "GrpJobs"
+LONGEST = "MaxWall"
 
 _OF_GROUPS = (GROUP, GROUP_JOBS)
 _ON_JOBS = (JOBS_PER_USER, JOBS_PER_ACCOUNT, GROUP_JOBS)
-_OF_QOS = (PER_JOB, PER_USER, PER_ACCOUNT, GROUP, *_ON_JOBS)
-_OF_USERS = (PER_JOB, GROUP, JOBS_PER_USER, GROUP_JOBS)
+_OF_QOS = (PER_JOB, PER_USER, PER_ACCOUNT, GROUP, *_ON_JOBS, LONGEST)
+_OF_USERS = (PER_JOB, GROUP, JOBS_PER_USER, GROUP_JOBS, LONGEST)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +61,7 @@ class GpuLimits:
     """All limits that may bind a job.
 
     Attributes:
-        qos: QOS -> kind -> GPUs, or jobs, of those that limit them.
+        qos: QOS -> kind -> GPUs, jobs, or seconds, of those that limit them.
         over_partition: the QOS that go before their partition's.
         of_partition: partition -> its own QOS.
         associations: (account, user, partition) -> association; user and partition may be "".
@@ -79,6 +81,10 @@ class GpuLimits:
         kinds = (PER_JOB, PER_USER, PER_ACCOUNT, GROUP)
         found = (each for kind in kinds for each in self._of_kind(job, kind))
         return min((GpuLimit(most, where) for most, where in found), default=None)
+
+    def longest_s(self, job: SlurmJob) -> float | None:
+        """Return the greatest time limit that a job may have, None without one."""
+        return min((float(most) for most, _ in self._of_kind(job, LONGEST)), default=None)
 
     def over_several(self, job: SlurmJob) -> dict[str, Limit]:
         """Return the limits that hold for a job and others together, each by its name."""
@@ -134,11 +140,11 @@ def read_limits() -> GpuLimits | None:
             told_by("scontrol", "show", "partitions", "--oneliner"),
             told_by(
                 *("sacctmgr", "-nP", "show", "qos"),
-                "format=Name,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES,MaxJobsPU,MaxJobsPA,GrpJobs",
+                "format=Name,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES,MaxJobsPU,MaxJobsPA,GrpJobs,MaxWall",
             ),
             told_by(
                 *("sacctmgr", "-nP", "show", "associations", f"cluster={cluster}"),
-                "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES,MaxJobs,GrpJobs",
+                "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES,MaxJobs,GrpJobs,MaxWall",
             ),
         )
     except (BackendError, OSError, ValueError):
@@ -196,13 +202,16 @@ def cluster_of(configuration: str) -> str:
 
 
 def _limits(told: Mapping[str, str]) -> dict[str, int]:
+    longest_s = parse_duration(told.get(LONGEST, ""))
+    longest = {} if longest_s is None else {LONGEST: round(longest_s)}
     found = {
         kind: re.fullmatch(r"(\d+)", text)
         if kind in _ON_JOBS
         else re.search(r"(?:^|,)gres/gpu=(\d+)", text)
         for kind, text in told.items()
+        if kind != LONGEST
     }
-    return {kind: int(match[1]) for kind, match in found.items() if match}
+    return longest | {kind: int(match[1]) for kind, match in found.items() if match}
 
 
 def setting_of(configuration: str, name: str) -> str:

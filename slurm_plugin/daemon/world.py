@@ -62,6 +62,7 @@ from slurm_plugin.daemon.jobs.copies import (
 from slurm_plugin.daemon.jobs.feasible import (
     as_slurm_spreads,
     feasible_request,
+    names_too_few,
     with_enough_nodes,
     with_whole_nodes,
 )
@@ -100,6 +101,7 @@ from slurm_plugin.daemon.nodes.hold import hold_name
 from slurm_plugin.daemon.nodes.kept_for_gpus import has_place
 from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.nodes.node_use import Use, node_views, not_ours, used_by
+from slurm_plugin.daemon.nodes.one_partition import OnePartition
 from slurm_plugin.daemon.odd_records import sound
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site_warnings import site_warnings
@@ -199,6 +201,7 @@ class LiveWorld:
         self._quotas = Quotas()
         self._closures = Closures(lambda nodes: self.managed_nodes.where.with_parts(nodes))
         self.comers = self._closures.comers()
+        self._partitions: OnePartition
         self._line = Line()
         self._delays = Delays()
 
@@ -297,6 +300,7 @@ class LiveWorld:
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(ours, before)
+        self._look_for_room()
 
     @property
     def cluster(self) -> Cluster | None:
@@ -465,7 +469,11 @@ class LiveWorld:
         limit_s = known.request.own.time_limit_s
         if limit_s is None or self.cluster is None or self.speeds is None:
             return None
-        longest_s = self._site.longest_s.get(known.slurm.partition) if self._site else None
+        site, longest_s = self._site, None
+        if site is not None:
+            by_limits = None if site.limits is None else site.limits.longest_s(known.slurm)
+            both = (site.longest_s.get(known.slurm.partition), by_limits)
+            longest_s = min((each for each in both if each is not None), default=None)
         return limit_min(
             limit_s,
             known.job,
@@ -507,6 +515,7 @@ class LiveWorld:
         before = self.cluster
         moved = self.managed_nodes.observe(nodes, self._settings)
         self.odd |= self.managed_nodes.odd
+        self._partitions = self._partitions_now()
         cluster = self.cluster
         assert cluster is not None
         if cluster is not before:
@@ -700,7 +709,9 @@ class LiveWorld:
         if editable(seen) != editable(was):
             self.requests.edited(seen, was)
             request = self.requests.of(seen) or request
-        where = self._open(self.managed_nodes.where.of(seen, request.own.nodes), seen)
+        partition = self._partitions.of(request, seen)
+        allowed = self.managed_nodes.where.of(seen, request.own.nodes, partition)
+        where = self._open(allowed, seen)
         self.without_gpus.append(CpuJob(seen, request, where))
         waits = _NO_GPUS if where is None or where else _NO_NODES
         if lacks := self._closures.lacks(seen):
@@ -866,21 +877,26 @@ class LiveWorld:
     def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
         assert self.cluster is not None
-        where = self.managed_nodes.where.of(seen, known.request.own.nodes)
+        allowed = self.managed_nodes.where
+        if not (known.runs or seen.entered or seen.nodes):
+            known.partition = self._partitions.of(known.request, seen, known.partition)
+        where = allowed.of(seen, known.request.own.nodes, known.partition)
         request = with_enough_nodes(known.request, self.cluster, where)
         limits = self._site.limits if self._site else None
         limit = limits.of(seen) if limits is not None else None
         held = known.run.configuration if known.run else None
         wishes = feasible_request(request, self.cluster, limit, held)
         known.refused = wishes.refused
-        if request.why_not:
-            known.refused = Reason(ReasonCode.REFUSED, detail=request.why_not)
+        if why_not := request.why_not or names_too_few(known.request, self.cluster):
+            known.refused = Reason(ReasonCode.REFUSED, detail=why_not)
         if wishes.warning:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
-        # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
+        # What is suspended is not stopped, and a job that was to have its GPUs would only wait. One
+        # that was held as it ran would, once stopped, not start again.
         finishing = is_finishing(seen) or has_its_end(seen)
-        stoppable = seen.state is not JobState.SUSPENDED and not finishing
+        held_running = seen.held and seen.state is JobState.RUNNING
+        stoppable = not (seen.state is JobState.SUSPENDED or held_running or finishing)
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)
@@ -909,6 +925,24 @@ class LiveWorld:
                 known.whole, request.own, self.cluster, self.speeds, self._several
             )
         self._close(known)
+
+    def _partitions_now(self) -> OnePartition:
+        managed = self.managed_nodes
+        assert managed.cluster is not None
+        return OnePartition(managed.where, managed.cluster, managed.views)
+
+    def _look_for_room(self) -> None:
+        """Let jobs wait for another of their partitions that has room, where theirs has none."""
+        self._partitions = self._partitions_now()
+        for job_id, known in self.managed.items():
+            seen = known.slurm
+            if not known.partition or known.runs or seen.entered or seen.nodes:
+                continue
+            if self._partitions.of(known.request, seen, known.partition) != known.partition:
+                self._describe(known, seen)
+                self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
+                self.changed.add(job_id)
+                self.triggers.add(Trigger.ARRIVAL)
 
     def _close(self, known: ManagedJob) -> None:
         """Show a job without the nodes that are closed to it now."""

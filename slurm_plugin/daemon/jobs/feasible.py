@@ -117,6 +117,24 @@ def with_enough_nodes(request: Request, cluster: Cluster, where: Collection[str]
     return request
 
 
+def names_too_few(request: Request, cluster: Cluster) -> str:
+    """Return what is wrong with the nodes that a job names, "" for nothing.
+
+    Slurm would add others to them. Here a job runs on what it names alone.
+    """
+    own = request.own
+    gpus = sum(node.gpus for node in cluster if node.host in own.nodes)
+    if not own.nodes or not request.rigid:
+        return ""
+    if len(own.nodes) < request.least_nodes:
+        has = f"{len(own.nodes)} of the {request.least_nodes} nodes that it asks for"
+    elif gpus < request.own.gpus:
+        has = f"nodes of {gpus} GPUs in all, and asks for {own.gpus}"
+    else:
+        return ""
+    return f"it names {has}; name all of them, or exclude those on which it is not to run"
+
+
 def as_slurm_spreads(
     job: Job, own: Own, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]
 ) -> Job:

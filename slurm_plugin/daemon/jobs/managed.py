@@ -89,6 +89,7 @@ class ManagedJob:
     its elements that have not ended, by id, which have the runs, and `surplus` those beyond what
     the policy may give a job, which are to have none. `carried` is the samples of a job of copies
     up to `observed_s`: what was told, and what all copies that ran since will have done.
+    `partition` is the one of several on whose nodes it is to be, "" where that is no matter.
     """
 
     request: Request
@@ -119,6 +120,7 @@ class ManagedJob:
     placement: Placement | None = None
     progress: JobProgress | None = None
     carried: float = 0.0
+    partition: str = ""
     stopped: int | None = None
     stopped_s: float = 0.0
     copies: dict[str, ManagedJob] = field(default_factory=dict)
@@ -366,7 +368,7 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
         *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
         *(seen.disk_mb, seen.gres, seen.licenses, seen.exclusive),
         *(spares(seen), is_finishing(seen)),
-        seen.state is JobState.SUSPENDED,
+        *(seen.state is JobState.SUSPENDED, seen.held and seen.state is JobState.RUNNING),
     )
 
 

@@ -237,9 +237,13 @@ class Request:
 
     @property
     def nodes_range(self) -> tuple[int, int] | None:
-        """The range of nodes of which Slurm would take as many as it can get; None for none."""
-        least, most = self.own.resources.nodes or (1, 0)
-        return (least, most) if self.rigid and least < most else None
+        """The range of nodes of which Slurm would take as many as it can get; None for none.
+
+        Of a job that names no nodes Slurm shows as many as it has tasks for the most.
+        """
+        (least, most), tasks = self.own.resources.nodes or (1, 0), self.own.resources.tasks
+        named = least < most and (least > 1 or most != tasks)
+        return (least, most) if self.rigid and named else None
 
     @property
     def learning_rate(self) -> LearningRate | None:
@@ -297,7 +301,7 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
         cpus_per_gpu=own.cpus,
         memory_mb_per_gpu=own.memory_mb,
         movable=False,
-        why_not=_why_not(seen) or _names_too_few(own),
+        why_not=_why_not(seen),
     )
     return on_nodes(request, least)
 
@@ -376,12 +380,3 @@ def _why_not(seen: SlurmJob) -> str:
     if len(seen.gpu_types) > 1:
         return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"
     return ""
-
-
-def _names_too_few(own: Own) -> str:
-    if not 0 < len(own.nodes) < own.least_nodes:
-        return ""
-    return (
-        f"it names {len(own.nodes)} of the {own.least_nodes} nodes that it asks for; name all of "
-        "them, or exclude those on which it is not to run"
-    )

@@ -52,7 +52,7 @@ def limit_min(
         configuration: where it is to run.
         cluster: all nodes.
         speeds: estimates.
-        longest_s: the greatest limit of the partition, None for none.
+        longest_s: the greatest that the partition, QOS and account allow, None for none.
     """
     table = speeds.table(job.profile)
     reference, sure = _reference(job, default_count, cluster, speeds)

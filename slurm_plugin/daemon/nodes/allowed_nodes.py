@@ -35,6 +35,7 @@ class Where:
         }
         self._all = frozenset(self._partitions)
         self._found: dict[tuple[object, ...], frozenset[str] | None] = {}
+        self._apart: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def differs(self, nodes: Iterable[SlurmNode]) -> bool:
         """Whether nodes are others than those that were looked at, or have other properties."""
@@ -53,20 +54,44 @@ class Where:
         """Whether all of these nodes are in a partition."""
         return all(partition in (self._partitions.get(name) or ()) for name in nodes)
 
-    def of(self, seen: SlurmJob, named: tuple[str, ...]) -> frozenset[str] | None:
+    def apart(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of a job's partitions of which none has all nodes of another.
+
+        () where one has those of all: a run is on nodes of one partition anyhow.
+        """
+        if len(partitions) < 2:
+            return ()
+        if partitions not in self._apart:
+            nodes = {
+                each: {name for name in self._all if self.has(each, (name,))} for each in partitions
+            }
+            # The greatest first, so that of equal ones one is left.
+            kept: list[str] = []
+            for each in sorted(nodes, key=lambda each: -len(nodes[each])):
+                if nodes[each] and not any(nodes[each] <= nodes[other] for other in kept):
+                    kept.append(each)
+            self._apart[partitions] = tuple(kept) if len(kept) > 1 else ()
+        return self._apart[partitions]
+
+    def of(
+        self, seen: SlurmJob, named: tuple[str, ...], partition: str = ""
+    ) -> frozenset[str] | None:
         """Return the nodes on which a job may run; None for all.
 
         Args:
             seen: the job.
             named: the nodes that its user asked for, () for none.
+            partition: the one of its partitions on whose nodes it is to be, "" for any.
         """
-        key = (seen.partitions, seen.constraint, seen.excluded, seen.disk_mb, seen.gres, named)
+        partitions = (partition,) if partition else seen.partitions
+        key = (partitions, seen.constraint, seen.excluded, seen.disk_mb, seen.gres, named)
         if key not in self._found:
-            self._found[key] = self._look(seen, named)
+            self._found[key] = self._look(seen, named, frozenset(partitions))
         return self._found[key]
 
-    def _look(self, seen: SlurmJob, named: tuple[str, ...]) -> frozenset[str] | None:
-        wanted = frozenset(seen.partitions)
+    def _look(
+        self, seen: SlurmJob, named: tuple[str, ...], wanted: frozenset[str]
+    ) -> frozenset[str] | None:
         found = {
             name
             for name, own in self._partitions.items()

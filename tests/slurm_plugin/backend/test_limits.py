@@ -16,24 +16,24 @@ PartitionName=small AllowGroups=ALL AllowQos=ALL Default=NO QoS=part DefaultTime
 
 # What sacctmgr of Slurm 26.05 prints.
 QOS = """\
-normal||||||||
-small|DenyOnLimit|cpu=64,gres/gpu=4||||||
-part||gres/gpu=6|||gres/gpu=40|||
-big|DenyOnLimit,OverPartQOS|gres/gpu=16||||||
-shared|||gres/gpu:a100=1,gres/gpu=2|gres/gpu=9|gres/gpu=3|4|8|20
-typed||gres/gpu:a100=1||||||
+normal|||||||||
+small|DenyOnLimit|cpu=64,gres/gpu=4|||||||00:03:00
+part||gres/gpu=6|||gres/gpu=40||||
+big|DenyOnLimit,OverPartQOS|gres/gpu=16|||||||
+shared|||gres/gpu:a100=1,gres/gpu=2|gres/gpu=9|gres/gpu=3|4|8|20|
+typed||gres/gpu:a100=1|||||||
 """
 
 ASSOCIATIONS = """\
-root|||||||
-root|root||||||
-lab|||root||gres/gpu=12||30
-group|||lab|gres/gpu=7||3|
-group|ann|||gres/gpu=7||3|
-group|bob|||gres/gpu=5||3|
-group|bob|small||gres/gpu=3|||
-other|||root||||
-other|cat||||||
+root||||||||
+root|root|||||||
+lab|||root||gres/gpu=12||30|
+group|||lab|gres/gpu=7||3||
+group|ann|||gres/gpu=7||3||
+group|bob|||gres/gpu=5||3||1-00:00:00
+group|bob|small||gres/gpu=3||||
+other|||root|||||
+other|cat|||||||
 """
 
 LIMITS = parse_limits(PARTITIONS, QOS, ASSOCIATIONS)
@@ -71,6 +71,17 @@ def test_a_user_s_limit_in_one_partition_goes_before_that_in_all() -> None:
     limits = replace(LIMITS, of_partition={})
     job = replace(PENDING, partition="small", qos="normal", account="group", user="bob")
     assert limits.of(job) == GpuLimit(3, "user bob in account group: MaxTRESPerJob")
+
+
+@pytest.mark.parametrize(
+    ("qos", "user", "longest_s"),
+    [("small", "bob", 180.0), ("normal", "bob", 86400.0), ("normal", "ann", None)],
+)
+def test_the_longest_time_of_a_job_is_its_qos_s_or_else_its_association_s(
+    qos: str, user: str, longest_s: float | None
+) -> None:
+    job = replace(PENDING, partition="gpu", qos=qos, account="group", user=user)
+    assert LIMITS.longest_s(job) == longest_s
 
 
 def test_limits_over_several_jobs_are_named_for_those_who_share_them() -> None:

@@ -87,12 +87,14 @@ def test_what_comes_while_a_job_saves_its_state_does_not_take_its_stop_back(poli
     assert isinstance(site.daemon.plan.entries["2"], Placed)
 
 
-def test_a_job_is_stopped_for_another_only_while_it_is_not_suspended() -> None:
+def test_a_job_is_stopped_for_another_only_while_it_is_neither_suspended_nor_held() -> None:
     site = Site(WHOLE, nodes=USED, policy="las")
     site.cycle()
-    for now, stopped in ((JobState.SUSPENDED, False), (JobState.RUNNING, True)):
+    suspended = replace(WHOLE, state=JobState.SUSPENDED)
+    # Once stopped, one that was held as it ran would not start again.
+    for now, stopped in ((suspended, False), (replace(WHOLE, held=True), False), (WHOLE, True)):
         site.clock.now += SETTINGS.round_s
-        calls = site.see(replace(WHOLE, state=now), BEHIND)
+        calls = site.see(now, BEHIND)
         entries = site.daemon.plan.entries
         assert isinstance(entries["1"], Waiting) is stopped
         assert isinstance(entries["2"], Waiting) is not stopped

@@ -191,6 +191,8 @@ def test_a_job_without_a_set_runs_on_the_nodes_of_its_place_alone_in_the_parts_t
     wants = {
         # Slurm takes as many nodes of a range as it can get.
         "--gpus-per-node=1 -N2-4": (2, 2),
+        # It names no nodes, and Slurm would forget its GPUs were it told how many they are.
+        "--ntasks=4 --ntasks-per-gpu=2": (1, 2),
         "--gpus=4 -N2-4": (2, 4),
         # In unlike parts, or on several types, it runs if it fits in no other way.
         "--gpus=9": (2, 9),
