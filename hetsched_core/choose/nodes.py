@@ -4,13 +4,15 @@ What takes just what it has stays, and the others go, the widest piece first, wh
 best. Where that leaves a job without room, the nodes of the class are cut anew by an integer
 programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
 succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
-could, pieces of different jobs change places; if that fails, too, a programme over pieces and nodes
-decides, where it is small enough. What is chosen over classes may not fit there: slots alone would
-let two pieces of one job share a node where they are small enough.
+could, pieces of different jobs change places; if that fails, the slots are dealt out again, to jobs
+with the most pieces first; if that fails, too, a programme over pieces and nodes decides, where it
+is small enough. What is chosen over classes may not fit there: slots alone would let two pieces of
+one job share a node where they are small enough.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -33,8 +35,12 @@ from hetsched_core.optimize import Limits, Matrix, Program, solve
 Ints = NDArray[np.int64]
 
 _MOST_PATTERNS = 20_000
-_MOST_PIECES_AND_NODES = 20_000
-_LIMITS = Limits(gap=1e-3, nodes=1000)
+"""Patterns times kinds of nodes, by what they keep, in a programme."""
+
+_MOST_PIECES_AND_NODES = 4000
+"""With a quarter more a programme took 3 s, 2 of them between two looks at its limits."""
+
+_LIMITS = Limits(gap=1e-3, nodes=1000, work=200_000)
 
 _MOST_OPTIONS = 5000
 """A problem that has more options node by node is not looked at so."""
@@ -268,6 +274,8 @@ def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints 
     stays = np.flatnonzero(at >= 0)
     np.add.at(keeps, (np.searchsorted(nodes, at[stays]), size[stays]), 1)
     kinds, kind = np.unique(keeps, axis=0, return_inverse=True)
+    if len(kinds) * len(cuts) > _MOST_PATTERNS:
+        return None
     times = _cut_kinds(cuts, kinds, np.bincount(kind), np.bincount(size))
     if times is None:
         return None
@@ -287,9 +295,13 @@ def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints 
     by_room = np.argsort(-room, kind="stable")
     moved = np.flatnonzero(found < 0)
     moved = moved[np.argsort(-gpus[moved], kind="stable")]
-    if not _take_slots(moved, job, gpus, node[by_room], room[by_room], found):
-        return None
-    return nodes[found]
+    slots_left = node[by_room], room[by_room]
+    given = found.copy()
+    if not _take_slots(moved, job, gpus, *slots_left, given):
+        given = found
+        if not _deal_slots(moved, job, gpus, *slots_left, given):
+            return None
+    return nodes[given]
 
 
 def _cut_kinds(cuts: Ints, kinds: Ints, number: Ints, pieces: Ints) -> Ints | None:
@@ -391,6 +403,35 @@ def _take_slots(moved: Ints, job: Ints, gpus: Ints, node: Ints, room: Ints, foun
             found[moved[k]] = slots[k]
         found[p] = slots[i]
         mine.add(slots[i])
+    return True
+
+
+def _deal_slots(moved: Ints, job: Ints, gpus: Ints, node: Ints, room: Ints, found: Ints) -> bool:
+    """Do what `_take_slots` does, jobs with the most pieces first, where the most slots are left.
+
+    Pieces of one size find room so wherever they can (the theorem of Gale and Ryser).
+    """
+    nodes_of: dict[int, set[int]] = {}
+    for p in np.flatnonzero(found >= 0).tolist():
+        nodes_of.setdefault(int(job[p]), set()).add(int(found[p]))
+    left: Counter[int] = Counter()
+    slots = 0
+    for size in np.unique(gpus[moved])[::-1].tolist():
+        while slots < len(room) and room[slots] >= size:
+            left[int(node[slots])] += 1
+            slots += 1
+        pieces: dict[int, list[int]] = {}
+        for p in moved[gpus[moved] == size].tolist():
+            pieces.setdefault(int(job[p]), []).append(p)
+        for owner, mine in sorted(pieces.items(), key=lambda each: -len(each[1])):
+            taken = nodes_of.setdefault(owner, set())
+            able = [n for n, _ in left.most_common() if n not in taken][: len(mine)]
+            if len(able) < len(mine):
+                return False
+            found[mine] = able
+            taken.update(able)
+            left.subtract(able)
+            left += Counter()
     return True
 
 

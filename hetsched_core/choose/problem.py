@@ -120,6 +120,7 @@ class Choice:
         method: how it was found, in words.
         prices: (C,) what one more GPU of each class is worth, in units of value.
         limits: the limits that were hit, in words.
+        work: what the solver of integer programmes took, as in `Solution`.
     """
 
     option: Ints
@@ -128,6 +129,7 @@ class Choice:
     method: str
     prices: Floats
     limits: tuple[str, ...] = ()
+    work: int = 0
 
     @property
     def gap(self) -> float:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose import MOST_WORK
 from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM, plan_placing
 from hetsched_core.placement.keep import entry_at, lasting, may_keep, present, staying
 from hetsched_core.placement.pack import why_no_nodes
@@ -291,6 +292,7 @@ class HopsRound:
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,
+            work=MOST_WORK - sum(each.work for each in self._outcomes),
         )
         self._outcomes.append(outcome)
         take(self._room, demand, outcome.placed)
