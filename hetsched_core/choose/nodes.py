@@ -25,7 +25,6 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    runs_of,
     starts_of,
 )
 from hetsched_core.choose.program import cuts_of, patterns
@@ -112,8 +111,10 @@ def surely_fits(offers: Offers) -> bool:
     of_class, gpus = offers.slot_class[offers.bundle_slots], offers.slot_gpus[offers.bundle_slots]
     bundles = len(offers.bundle_starts) - 1
     owner = np.repeat(np.arange(bundles), np.diff(offers.bundle_starts))
-    where = (owner * len(classes) + of_class)[gpus < classes.capacity[of_class]]
-    return len(np.unique(where)) == len(where) and all(
+    small = gpus < classes.capacity[of_class]
+    where = (owner * len(classes) + of_class)[small]
+    alone = len(np.unique(where)) == len(where) and (offers.bundle_nodes[small] == 1).all()
+    return bool(alone) and all(
         classes.count[c] < 2
         or cuts_of(int(classes.capacity[c]), offers.slot_gpus[starts[c] : starts[c + 1]])
         is not None
@@ -137,14 +138,13 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
     origin: list[int] = []
     pieces: list[tuple[int, ...]] = []
     gpus: list[Ints] = []
-    for q in range(len(options)):
-        mine = slice(options.starts[q], options.starts[q + 1])
+    for q, b in enumerate(options.bundle.tolist()):
+        mine = slice(options.starts[b], options.starts[b + 1])
         # Pieces that are alike are on nodes in ascending order.
-        alike: dict[tuple[int, int], int] = {}
-        for piece in zip(
-            options.piece_class[mine].tolist(), options.piece_gpus[mine].tolist(), strict=True
-        ):
-            alike[piece] = alike.get(piece, 0) + 1
+        alike: Counter[tuple[int, int]] = Counter()
+        columns = options.piece_class[mine], options.piece_gpus[mine], options.piece_nodes[mine]
+        for of_class, each, many in zip(*(column.tolist() for column in columns), strict=True):
+            alike[of_class, each] += many
         ways = product(
             *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
         )
@@ -167,7 +167,7 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
                 np.ones(number, np.int64),
                 tuple(map(str, range(number))),
             ),
-            OptionColumns(
+            OptionColumns.apart(
                 options.job[origin],
                 options.value[origin],
                 starts_of([len(nodes) for nodes in pieces]),
@@ -195,8 +195,8 @@ def _pieces_of(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobP
     """Return the pieces chosen, with the nodes of the jobs that take what they have."""
     options, classes = problem.options, problem.classes
     has = np.flatnonzero(option >= 0)
-    owner, piece = runs_of(options.starts, option[has])
-    job, of_class, gpus = has[owner], options.piece_class[piece], options.piece_gpus[piece]
+    owner, of_class, gpus = options.by_node(option[has])
+    job = has[owner]
     order = np.lexsort((of_class, -gpus, job))
     job, of_class, gpus = job[order], of_class[order], gpus[order]
 
@@ -234,8 +234,7 @@ def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
     jobs, first = np.unique(wanted.job[loose], return_index=True)
     starts = np.append(first, len(loose))
     every = np.arange(len(jobs))
-    widest = np.diff(starts).max()
-    choice, held = every.copy(), np.full((len(jobs), widest), -1, np.int64)
+    choice, held = every.copy(), np.full(len(loose), -1, np.int64)
     fill(
         node_class,
         np.argsort(-wanted.gpus[loose][first], kind="stable"),
@@ -246,13 +245,15 @@ def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
         starts,
         wanted.of_class[loose],
         wanted.gpus[loose],
+        np.ones(len(loose), np.int64),
         0,
         choice,
         free,
+        starts,
         held,
     )
     owner = np.repeat(every, np.diff(starts))
-    at[loose] = held[owner, np.arange(len(loose)) - starts[owner]]
+    at[loose] = held
     return loose[choice[owner] < 0]
 
 

@@ -9,6 +9,7 @@ to which one of its classes is worth more, because it is there already, pins its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,10 +24,10 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    runs_of,
+    bundle_codes,
+    in_order,
     starts_of,
 )
-from hetsched_core.kernels.prices import number_bundles
 
 Ints = NDArray[np.int64]
 
@@ -58,29 +59,26 @@ def merge_kinds(problem: ChooseProblem) -> MergedKinds | None:
         return None
     count = np.bincount(kind, weights=classes.count).astype(np.int64)
     label = tuple(classes.label[c] for c in first.tolist())
-    # What each option takes, sorted: one number a piece, of its option and its slot.
+    # What each bundle takes, sorted: one number a piece, of its bundle and its slot.
     width = int(classes.capacity.max(initial=0)) + 1
     slots = len(count) * width
-    slot = np.repeat(np.arange(len(options)) * slots, np.diff(options.starts))
-    slot += kind[options.piece_class] * width
-    slot += options.piece_gpus
-    slot.sort()
-    slot %= slots
-    bundle, unused = np.empty(len(options), np.int64), np.empty(len(options), np.int64)
-    number_bundles(options.starts, slot, slots, bundle, unused, np.empty(1, np.int64))
+    piece = np.repeat(np.arange(len(options.starts) - 1) * slots, np.diff(options.starts))
+    piece += kind[options.piece_class] * width
+    piece += options.piece_gpus
+    piece, at = np.unique(piece, return_inverse=True)
+    nodes = np.zeros(len(piece), np.int64)
+    np.add.at(nodes, at, options.piece_nodes)
+    starts = np.searchsorted(piece, np.arange(len(options.starts)) * slots)
+    pieces = piece % slots // width, piece % width, nodes
+    bundle, takes = in_order(bundle_codes(starts, *pieces), options.bundle)
     # Of a job's options that take the same, the one of the most value.
     best = np.lexsort((-options.value, bundle, options.job))
     same = np.append((np.diff(options.job[best]) == 0) & (np.diff(bundle[best]) == 0), False)
     new = ~np.roll(same, 1)
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
-    taken = slot[runs_of(options.starts, kept)[1]]
     columns = OptionColumns(
-        options.job[kept],
-        options.value[kept],
-        starts_of(np.diff(options.starts)[kept]),
-        taken // width,
-        taken % width,
+        options.job[kept], options.value[kept], takes[bundle[kept]], starts, *pieces
     )
     return MergedKinds(
         ChooseProblem(NodeClasses(classes.capacity[first], count, label), columns, problem.jobs),
@@ -120,12 +118,16 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     keys = (offers.slot_class * width + offers.slot_gpus).tolist()
     slot_at = {key: k for k, key in enumerate(keys)}
     ends, pieces = offers.bundle_starts.tolist(), offers.bundle_slots.tolist()
-    bundles = {tuple(sorted(pieces[a:b])): at for at, (a, b) in enumerate(pairwise(ends))}
+    nodes_of = offers.bundle_nodes.tolist()
+    bundles = {
+        frozenset(_counted(pieces[a:b], nodes_of[a:b]).items()): at
+        for at, (a, b) in enumerate(pairwise(ends))
+    }
     wanted = (of_class[placed.node] * width + placed.gpus).tolist()
     starts = placed.starts.tolist()
     for job in np.flatnonzero(np.diff(placed.starts)).tolist():
-        own = sorted(slot_at.get(key, -1) for key in wanted[starts[job] : starts[job + 1]])
-        bundle = bundles.get(tuple(own))
+        own = Counter(slot_at.get(key, -1) for key in wanted[starts[job] : starts[job + 1]])
+        bundle = bundles.get(frozenset(own.items()))
         if bundle is None:
             continue
         here = offers.bundle[offers.starts[job] : offers.starts[job + 1]] == bundle
@@ -138,6 +140,14 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     order = np.flatnonzero(found < 0)
     serve(offers, order, of_class, free, found, offers.free_of_charge, SWEEPS)
     return found
+
+
+def _counted(slots: Sequence[int], nodes: Sequence[int]) -> Counter[int]:
+    """Return on how many nodes each slot is."""
+    counted: Counter[int] = Counter()
+    for slot, many in zip(slots, nodes, strict=True):
+        counted[slot] += many
+    return counted
 
 
 def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) -> JobPieces:
@@ -157,10 +167,12 @@ def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) ->
     free = offers.classes.capacity[home]
     held = serve(offers, order, home, free, choice, offers.free_of_charge, 0)
     has = np.flatnonzero(choice >= 0)
-    owner, slot = offers.pieces(choice[has])
-    sizes = np.bincount(has[owner], minlength=len(option))
-    nodes = held[has]
-    return JobPieces(starts_of(sizes), nodes[nodes >= 0], offers.slot_gpus[slot])
+    owner, slot, nodes = offers.pieces(choice[has])
+    sizes = np.bincount(has[owner], weights=nodes, minlength=len(option)).astype(np.int64)
+    starts = starts_of(sizes)
+    first = np.repeat(held.starts[:-1] - starts[:-1], sizes)
+    node = held.node[first + np.arange(starts[-1])]
+    return JobPieces(starts, node, np.repeat(offers.slot_gpus[slot], nodes))
 
 
 def _classes_of(

@@ -144,8 +144,10 @@ def formulate(offers: Offers, opened: Ints, fixed: Ints) -> Program:
     parts.add(first + (np.cumsum(several) - 1)[job[chosen]], chosen, np.ones(len(chosen)))
 
     classes, slots = offers.classes, len(offers.slot_gpus)
-    column, slot = offers.pieces(opened)
-    taken = np.bincount(offers.pieces(fixed)[1], minlength=slots)
+    column, slot, nodes = offers.pieces(opened)
+    _, fixed_slot, fixed_nodes = offers.pieces(fixed)
+    taken = np.zeros(slots, np.int64)
+    np.add.at(taken, fixed_slot, fixed_nodes)
     asked = taken + np.bincount(slot, minlength=slots)
     slot_row, weight = np.full(slots, -1), np.ones(slots)
     for c in range(len(classes)):
@@ -161,7 +163,7 @@ def formulate(offers: Offers, opened: Ints, fixed: Ints) -> Program:
             weight[mine] = gpus
         else:
             slot_row[mine] = _add_cuts(parts, cuts, count, taken[mine])
-    parts.add(slot_row[slot], column, weight[slot])
+    parts.add(slot_row[slot], column, weight[slot] * nodes)
     return _program(parts, offers.value[opened])
 
 

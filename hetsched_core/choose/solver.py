@@ -55,11 +55,11 @@ FEW_BY_CLASS = 2000
 MOST_OPEN = 20_000
 """No more options than this are left open to improve a choice, in all programmes together."""
 
-MOST_WORK = 500_000
-"""Work of the solver of integer programmes in a choice, as in `Limits`: about half a second.
+MOST_WORK = 750_000
+"""Work of the solver of integer programmes in a choice, as in `Limits`: less than a second.
 
-No problem of `benchmarks.choose_scale` takes more. What has a proof at the end of it had it early:
-where it was without limit, the slowest of 3,000 plans took 25 s.
+No problem of `benchmarks.choose_scale` and `benchmarks.choose_groups` takes more. Without a limit
+one plan took 25 s of `benchmarks.slowest_plans`.
 """
 
 _NEARLY = 1 - 1e-6
@@ -162,13 +162,13 @@ def _rechoose_kinds(
     value = np.append(options.value, 0.0)
     sought = np.append(whole.problem.options.value, 0.0)
     lost = value[option] < sought[wanted] * (1 - gap)
-    merged_owner = np.repeat(np.arange(len(sought) - 1), np.diff(whole.problem.options.starts))
-    hit = np.unique(whole.problem.options.piece_class[np.isin(merged_owner, wanted[lost])])
+    _, classes_wanted, _ = whole.problem.options.by_node(wanted[lost & (wanted >= 0)])
+    hit = np.unique(classes_wanted)
     kind, used = whole.kind[options.piece_class], 0
     for each in hit.tolist():
         there = kind == each
-        inside = np.logical_and.reduceat(there, options.starts[:-1])
-        some = np.logical_or.reduceat(there, options.starts[:-1])
+        inside = np.logical_and.reduceat(there, options.starts[:-1])[options.bundle]
+        some = np.logical_or.reduceat(there, options.starts[:-1])[options.bundle]
         free = (lost & (option < 0)) | np.append(inside, False)[option]
         kept = np.flatnonzero(inside & free[options.job])
         if np.append(some, False)[option[~free]].any() or not 0 < len(kept) <= FEW_BY_CLASS:

@@ -293,7 +293,8 @@ def exchange(
         starts: (J + 1,) where the options of each job begin.
         value: (Q,) of each option.
         bundle: (Q,) its bundle.
-        bundle_starts: (B + 1,) where the pieces of each bundle begin.
+        bundle_starts: (B + 1,) where the pieces of each bundle begin, one for each node; of more
+            than two it is enough that there are three.
         piece_class: (E,) class of a piece.
         piece_gpus: (E,) its GPUs.
         cost: (B,) of each bundle.
@@ -307,7 +308,7 @@ def exchange(
         chains: how many chains there are.
         choice: (J,) in and out, the option of each job, -1 for none.
         free: (N,) in and out, GPUs left on each node.
-        held: (J, M) in and out, node of each piece of each job.
+        held: (J, 2) in and out, node of each piece of the jobs on up to two nodes.
     """
     offers = (starts, value, bundle, bundle_starts, piece_class, piece_gpus)
     prices = (cost, gain, idle_worth)
@@ -318,7 +319,8 @@ def exchange(
     for j in range(len(choice)):
         if choice[j] >= 0:
             total += value[choice[j]]
-            for p in range(bundle_starts[bundle[choice[j]] + 1] - bundle_starts[bundle[choice[j]]]):
+            pieces = bundle_starts[bundle[choice[j]] + 1] - bundle_starts[bundle[choice[j]]]
+            for p in range(pieces if pieces <= 2 else 0):
                 jobs[held[j, p], many[held[j, p]]] = j
                 many[held[j, p]] += 1
     standing = (choice, held, free, jobs, many)

@@ -209,15 +209,17 @@ class _Task:
     def _problem(self, head: int, weights: Floats) -> ChooseProblem:
         options = self.options
         many = int(np.searchsorted(options.job, head))
-        pieces = options.pieces[: options.piece_from[many]]
+        node_class, gpus, nodes = np.ascontiguousarray(options.catalogue.pieces.T)
         return ChooseProblem(
             self.classes.nodes,
             OptionColumns(
                 job=options.job[:many],
                 value=self.worth[:many] * weights[options.job[:many]],
-                starts=options.piece_from[: many + 1],
-                piece_class=np.ascontiguousarray(pieces[:, 0]),
-                piece_gpus=np.ascontiguousarray(pieces[:, 1]),
+                bundle=options.configuration[:many],
+                starts=options.catalogue.piece_from,
+                piece_class=node_class,
+                piece_gpus=gpus,
+                piece_nodes=nodes,
             ),
             head,
         )
@@ -229,7 +231,7 @@ class _Task:
         found = assign_nodes(problem, option, classes.member_class, now)
         if found is None:
             # Pieces of one job may share a node in the programme. Without such jobs it always fits.
-            alone = np.diff(problem.options.starts)[option] == 1
+            alone = problem.options.nodes[option] == 1
             option = np.where(alone, option, -1)
             found = assign_nodes(problem, option, classes.member_class, now)
         assert found is not None

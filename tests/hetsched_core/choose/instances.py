@@ -64,7 +64,7 @@ def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> Ch
         NodeClasses(
             np.full(TYPES, NODE_GPUS, np.int64), nodes, tuple(f"type-{t}" for t in range(TYPES))
         ),
-        OptionColumns(
+        OptionColumns.apart(
             job=job,
             value=priority[job] ** power * gain,
             starts=starts,
@@ -98,7 +98,7 @@ def in_id_order(problem: ChooseProblem) -> ChooseProblem:
             np.ones(nodes, np.int64),
             tuple(f"node-{n}" for n in range(nodes)),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             job=options.job[origin],
             value=options.value[origin],
             starts=starts,
@@ -129,7 +129,7 @@ def in_groups(problem: ChooseProblem, groups: int) -> ChooseProblem:
             kind=np.repeat(np.arange(len(classes)), groups),
             pool=np.tile(np.arange(groups), len(classes)),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             options.job[origin],
             options.value[origin],
             starts,

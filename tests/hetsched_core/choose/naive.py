@@ -29,7 +29,7 @@ def problem_of(
             np.array([count for _, count in classes], np.int64),
             tuple(f"class {c}" for c in range(len(classes))),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             np.array([j for j, _, _ in options], np.int64),
             np.array([value for _, value, _ in options], np.float64),
             np.cumsum([0, *(len(pieces) for _, _, pieces in options)]),
