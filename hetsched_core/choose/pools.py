@@ -9,10 +9,8 @@ to which one of its classes is worth more, because it is there already, pins its
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,23 +112,9 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     wide = wide[np.argsort(-whole.problem.options.value[option[wide]], kind="stable")]
     nodes = [placed.node[placed.starts[job] : placed.starts[job + 1]] for job in wide.tolist()]
     of_class = _classes_of(classes, whole.kind, node_kind, nodes, np.where(pinned, home, -1))
-    width = int(classes.capacity.max()) + 1
-    keys = (offers.slot_class * width + offers.slot_gpus).tolist()
-    slot_at = {key: k for k, key in enumerate(keys)}
-    ends, pieces = offers.bundle_starts.tolist(), offers.bundle_slots.tolist()
-    nodes_of = offers.bundle_nodes.tolist()
-    bundles = {
-        frozenset(_counted(pieces[a:b], nodes_of[a:b]).items()): at
-        for at, (a, b) in enumerate(pairwise(ends))
-    }
-    wanted = (of_class[placed.node] * width + placed.gpus).tolist()
-    starts = placed.starts.tolist()
+    bundle, wanted = _with_bundles(offers, owner, of_class[placed.node], placed.gpus)
     for job in np.flatnonzero(np.diff(placed.starts)).tolist():
-        own = Counter(slot_at.get(key, -1) for key in wanted[starts[job] : starts[job + 1]])
-        bundle = bundles.get(frozenset(own.items()))
-        if bundle is None:
-            continue
-        here = offers.bundle[offers.starts[job] : offers.starts[job + 1]] == bundle
+        here = bundle[offers.bundle[offers.starts[job] : offers.starts[job + 1]]] == wanted[job]
         if here.any():
             found[job] = offers.starts[job] + int(here.argmax())
     # Others may have what is left.
@@ -142,12 +126,28 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     return found
 
 
-def _counted(slots: Sequence[int], nodes: Sequence[int]) -> Counter[int]:
-    """Return on how many nodes each slot is."""
-    counted: Counter[int] = Counter()
-    for slot, many in zip(slots, nodes, strict=True):
-        counted[slot] += many
-    return counted
+def _with_bundles(offers: Offers, job: Ints, of_class: Ints, gpus: Ints) -> tuple[Ints, Ints]:
+    """Return (B,) codes of bundles and (J,) of what jobs have, equal where they are the same.
+
+    Args:
+        offers: whose bundles and jobs they are.
+        job: (P,) whose each piece is, on a node of its own.
+        of_class: (P,) its class.
+        gpus: (P,) its GPUs.
+    """
+    jobs, bundles = len(offers.starts) - 1, len(offers.bundle_starts) - 1
+    pieces = np.stack([job, -gpus, of_class], axis=1)
+    pieces, nodes = np.unique(pieces, axis=0, return_counts=True)
+    owner, wide, inside = np.ascontiguousarray(pieces.T)
+    ends = np.searchsorted(owner, np.arange(1, jobs + 1))
+    slot = offers.bundle_slots
+    code = bundle_codes(
+        np.append(offers.bundle_starts, offers.bundle_starts[-1] + ends),
+        np.append(offers.slot_class[slot], inside),
+        np.append(offers.slot_gpus[slot], -wide),
+        np.append(offers.bundle_nodes, nodes),
+    )
+    return code[:bundles], code[bundles:]
 
 
 def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) -> JobPieces:

@@ -126,9 +126,14 @@ class OptionColumns:
     def apart(
         cls, job: Ints, value: Floats, starts: Ints, piece_class: Ints, piece_gpus: Ints
     ) -> OptionColumns:
-        """Return options that have a bundle each, all of whose pieces are on one node."""
-        every, one = np.arange(len(job)), np.ones(len(piece_gpus), np.int64)
-        return cls(job, value, every, starts, piece_class, piece_gpus, one)
+        """Return options that have a bundle each, their pieces being given node by node."""
+        options = np.arange(len(job))
+        owner = np.repeat(options, np.diff(starts))
+        each = np.stack([owner, piece_class, piece_gpus], axis=1)
+        pieces, nodes = np.unique(each, axis=0, return_counts=True)
+        owner, of_class, gpus = np.ascontiguousarray(pieces.T)
+        starts = np.searchsorted(owner, np.arange(len(job) + 1))
+        return cls(job, value, options, starts, of_class, gpus, nodes)
 
     def __len__(self) -> int:
         """Number of options."""

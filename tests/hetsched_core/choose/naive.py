@@ -89,14 +89,8 @@ def pooled_problem(draw: np.random.Generator) -> ChooseProblem:
 
 def pieces_of(problem: ChooseProblem, q: int) -> list[tuple[int, int]]:
     """(class, GPUs) of each piece of an option."""
-    mine = slice(problem.options.starts[q], problem.options.starts[q + 1])
-    return list(
-        zip(
-            problem.options.piece_class[mine].tolist(),
-            problem.options.piece_gpus[mine].tolist(),
-            strict=True,
-        )
-    )
+    _, of_class, gpus = problem.options.by_node(np.array([q]))
+    return list(zip(of_class.tolist(), gpus.tolist(), strict=True))
 
 
 def best_value(problem: ChooseProblem) -> float:

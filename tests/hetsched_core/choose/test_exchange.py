@@ -47,7 +47,7 @@ def test_nodes_that_are_shared_out_together_get_the_best_of_all_ways_to_fill_the
     several = 0
     for _ in range(400):
         problem = small_problem(draw)
-        pieces = np.diff(problem.options.starts)
+        pieces = problem.options.nodes
         if problem.classes.count.sum() > MOST_NODES or not 0 < pieces.max(initial=0) <= 2:
             continue
         nothing = np.full(problem.jobs, -1, np.int64)

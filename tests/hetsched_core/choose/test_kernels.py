@@ -69,7 +69,7 @@ def test_soft_surplus_and_its_derivatives(softness: float) -> None:
     offers = offers_of(problem)
     x = np.random.default_rng(1).uniform(1, 3, len(offers.slot_gpus)) * offers.slot_gpus
     weight = np.arange(1.0, problem.jobs + 1)
-    terms = np.ones(len(offers.bundle_slots))
+    terms = offers.bundle_nodes.astype(np.float64)
 
     def run(at: Floats) -> tuple[float, Floats, Floats]:
         surplus, gradient = np.zeros(1), np.zeros(len(at))
