@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose.problem import (
     ChooseProblem,
+    JobPieces,
     NodeClasses,
     bundle_codes,
     in_order,
@@ -209,10 +210,15 @@ class HeldNodes:
         starts = starts_of(most)
         return cls(starts, np.full(starts[-1], -1, np.int64))
 
-    def first_two(self) -> Ints:
-        """Return (J, 2) the first two nodes of each job, -1 where there is no room for them."""
-        at = self.starts[:-1, None] + np.arange(2)
-        return np.where(at < self.starts[1:, None], np.append(self.node, [-1, -1])[at], -1)
+    def pieces(self, offers: Offers, choice: Ints) -> JobPieces:
+        """Return the nodes and GPUs of the jobs that have an option, the (J,) `choice`."""
+        has = np.flatnonzero(choice >= 0)
+        owner, slot, nodes = offers.pieces(choice[has])
+        sizes = np.bincount(has[owner], weights=nodes, minlength=len(choice)).astype(np.int64)
+        starts = starts_of(sizes)
+        first = np.repeat(self.starts[:-1] - starts[:-1], sizes)
+        node = self.node[first + np.arange(starts[-1])]
+        return JobPieces(starts, node, np.repeat(offers.slot_gpus[slot], nodes))
 
 
 def serve_idle(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int) -> Ints:
@@ -252,16 +258,22 @@ def improve_by_exchange(
     of_node, choice = classes.of_node, option.copy()
     free = classes.capacity[of_node]
     order = offers.widest_first(option, best)
-    held = serve(offers, order, of_node, free, choice, cost, 0)
+    held = serve(offers, order, of_node, free, choice, cost, 0).pieces(offers, choice)
+    sizes = np.diff(held.starts)
+    narrow = np.flatnonzero((sizes == 1) | (sizes == 2))
+    on_two = np.full((len(choice), 2), -1, np.int64)
+    on_two[narrow, 0] = held.node[held.starts[narrow]]
+    on_two[narrow, 1] = held.node[held.starts[narrow + 1] - 1]
+    many = np.repeat(sizes > 2, sizes)
     opened = np.flatnonzero(tried)
     open_starts = np.searchsorted(opened, offers.starts)
-    starts, slots = _narrow(offers)
+    bundle_starts, slots = _narrow(offers)
     exchange(
         of_node,
         offers.starts,
         offers.value,
         offers.bundle,
-        starts,
+        bundle_starts,
         offers.slot_class[slots],
         offers.slot_gpus[slots],
         cost,
@@ -275,7 +287,10 @@ def improve_by_exchange(
         min(CHAINS, len(of_node)),
         choice,
         free,
-        held.first_two(),
+        on_two,
+        starts_of(np.where(sizes > 2, sizes, 0)),
+        held.node[many],
+        held.gpus[many],
     )
     return choice
 
@@ -286,7 +301,7 @@ def _narrow(offers: Offers) -> tuple[Ints, Ints]:
     owner = np.repeat(np.arange(len(wide)), np.diff(offers.bundle_starts))
     times = np.where(wide[owner] > 2, 3, offers.bundle_nodes)
     slots, kept = np.repeat(offers.bundle_slots, times), np.repeat(owner, times)
-    # Only jobs on one or two nodes are moved: of others nobody asks for more.
+    # Jobs are moved to one node or two: of others nobody asks for more.
     nth = np.arange(len(kept)) - np.searchsorted(kept, kept)
     some = nth < 3
     return starts_of(np.minimum(wide, 3)), slots[some]

@@ -24,7 +24,6 @@ from hetsched_core.choose.problem import (
     OptionColumns,
     bundle_codes,
     in_order,
-    starts_of,
 )
 
 Ints = NDArray[np.int64]
@@ -166,13 +165,7 @@ def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) ->
     order = offers.widest_first(choice, np.zeros(len(choice)))
     free = offers.classes.capacity[home]
     held = serve(offers, order, home, free, choice, offers.free_of_charge, 0)
-    has = np.flatnonzero(choice >= 0)
-    owner, slot, nodes = offers.pieces(choice[has])
-    sizes = np.bincount(has[owner], weights=nodes, minlength=len(option)).astype(np.int64)
-    starts = starts_of(sizes)
-    first = np.repeat(held.starts[:-1] - starts[:-1], sizes)
-    node = held.node[first + np.arange(starts[-1])]
-    return JobPieces(starts, node, np.repeat(offers.slot_gpus[slot], nodes))
+    return held.pieces(offers, choice)
 
 
 def _classes_of(
