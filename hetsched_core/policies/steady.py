@@ -40,7 +40,7 @@ from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import SolverInput
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
-from hetsched_core.types import JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
+from hetsched_core.types import Job, JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -140,11 +140,18 @@ class _SteadyRound(HopsRound):
     def share_out(self) -> None:
         """Share out as Hops does, then let waiting jobs have mixes of GPU types."""
         super().share_out()
+        # Of a kind to which what is left is of no use, thousands may wait.
+        refused: set[int] = set()
         for at in self._waiting.tolist():
             if int(self._room.gpus.sum()) < 2:
                 break
-            if Shape.MIXED_TYPES in self._snapshot.shapes_for(self._views[at].job):
-                self._mix(at)
+            kind = int(self._demand.kind[at])
+            if kind in refused or not self._may_mix(self._views[at].job):
+                continue
+            if self._mix(at):
+                refused.clear()
+            else:
+                refused.add(kind)
 
     @property
     def some_job_cannot_wait(self) -> bool:
@@ -245,22 +252,29 @@ class _SteadyRound(HopsRound):
         gain: Floats = (options.speed / mean[options.job]) ** self._steady.power
         return gain
 
-    def _mix(self, at: int) -> None:
-        """Give a waiting job idle GPUs of several types, if it is fast enough on them."""
+    def _may_mix(self, job: Job) -> bool:
+        """Whether a job may have GPUs of several types on several nodes, in parts of any size."""
+        most = job.max_nodes
+        several = job.min_nodes < 2 and (most is None or most > 1)
+        return several and Shape.MIXED_TYPES in self._snapshot.shapes_for(job)
+
+    def _mix(self, at: int) -> bool:
+        """Give a waiting job idle GPUs of several types, if it is fast enough; whether it was."""
         job, demand, room = self._views[at].job, self._demand, self._room
         kind = demand.kind[at]
         need, runs_on = demand.needs[demand.need[kind]], demand.types[kind]
         most = job.max_nodes
-        if job.min_nodes > 1 or (most is not None and most < 2):
-            return
         usable = np.where(runs_on[room.layout.type_of], room.usable([need])[0], 0)
         nodes = np.argsort(-usable, kind="stable")
+        total = int(usable.sum())
         for count in reversed(job.requirements.counts):
+            if count > total:
+                continue
             gpus = np.clip(count - _before(usable[nodes]), 0, usable[nodes])
             some = gpus > 0
             if most is not None and some.sum() > most:
                 continue
-            if gpus.sum() < count or not room.holds(nodes[some], gpus[some], need):
+            if not room.holds(nodes[some], gpus[some], need):
                 continue
             where = configuration_of(
                 self._snapshot.cluster, nodes[some].tolist(), gpus[some].tolist()
@@ -269,7 +283,8 @@ class _SteadyRound(HopsRound):
             if speed > 0 and speed >= self._steady.mixed * self._best_speed(kind):
                 room.take(nodes[some], gpus[some], need)
                 self._placed[at] = where
-                return
+                return True
+        return False
 
     def _best_speed(self, kind: int) -> float:
         """Samples/s of a kind of jobs with most GPUs on one node of its fastest type."""
