@@ -39,7 +39,7 @@ _MOST_PATTERNS = 20_000
 _MOST_PIECES_AND_NODES = 4000
 """With a quarter more a programme took 3 s, 2 of them between two looks at its limits."""
 
-_LIMITS = Limits(gap=1e-3, nodes=1000, work=200_000)
+_LIMITS = Limits(gap=1e-3, nodes=1000, work=100_000)
 
 _MOST_OPTIONS = 5000
 """A problem that has more options node by node is not looked at so."""

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_BETWEEN_ROUNDS = 4
+"""Programmes for what is left over get this part of the work: they are solved far more often."""
+
 _SHUT = {code: Waiting(Reason(code)) for code in (ReasonCode.NODES_DOWN, ReasonCode.CLOSED)}
 _BELOW_WINDOW = Waiting(Reason(ReasonCode.BELOW_WINDOW))
 _PROFILING = Waiting(Reason(ReasonCode.PROFILING))
@@ -101,6 +104,7 @@ class HopsRound:
         )
         # (J,) what each counts for the site's sake, beside what the policy makes of it.
         self._due = np.ones(len(self._views))
+        self._most_work = MOST_WORK if new_round else MOST_WORK // _BETWEEN_ROUNDS
         self._placed: dict[int, Configuration] = {}
         self._outcomes: list[SolverOutput] = []
         self._queue: Ints = np.zeros(0, np.int64)
@@ -295,7 +299,7 @@ class HopsRound:
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,
-            work=MOST_WORK - sum(each.work for each in self._outcomes),
+            work=self._most_work - sum(each.work for each in self._outcomes),
         )
         self._outcomes.append(outcome)
         take(self._room, demand, outcome.placed)
