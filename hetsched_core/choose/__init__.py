@@ -12,9 +12,10 @@ from hetsched_core.choose.problem import (
     NodeClasses,
     OptionColumns,
 )
-from hetsched_core.choose.solver import choose, choose_in_order
+from hetsched_core.choose.solver import MOST_WORK, choose, choose_in_order
 
 __all__ = [
+    "MOST_WORK",
     "Choice",
     "ChooseProblem",
     "JobPieces",

@@ -4,13 +4,15 @@ What takes just what it has stays, and the others go, the widest piece first, wh
 best. Where that leaves a job without room, the nodes of the class are cut anew by an integer
 programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
 succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
-could, pieces of different jobs change places; if that fails, too, a programme over pieces and nodes
-decides, where it is small enough. What is chosen over classes may not fit there: slots alone would
-let two pieces of one job share a node where they are small enough.
+could, pieces of different jobs change places; if that fails, the slots are dealt out again, to jobs
+with the most pieces first; if that fails, too, a programme over pieces and nodes decides, where it
+is small enough. What is chosen over classes may not fit there: slots alone would let two pieces of
+one job share a node where they are small enough.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -23,7 +25,6 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    runs_of,
     starts_of,
 )
 from hetsched_core.choose.program import cuts_of, patterns
@@ -33,8 +34,12 @@ from hetsched_core.optimize import Limits, Matrix, Program, solve
 Ints = NDArray[np.int64]
 
 _MOST_PATTERNS = 20_000
-_MOST_PIECES_AND_NODES = 20_000
-_LIMITS = Limits(gap=1e-3, nodes=1000)
+"""Patterns times kinds of nodes, by what they keep, in a programme."""
+
+_MOST_PIECES_AND_NODES = 4000
+"""With a quarter more a programme took 3 s, 2 of them between two looks at its limits."""
+
+_LIMITS = Limits(gap=1e-3, nodes=1000, work=100_000)
 
 _MOST_OPTIONS = 5000
 """A problem that has more options node by node is not looked at so."""
@@ -106,8 +111,10 @@ def surely_fits(offers: Offers) -> bool:
     of_class, gpus = offers.slot_class[offers.bundle_slots], offers.slot_gpus[offers.bundle_slots]
     bundles = len(offers.bundle_starts) - 1
     owner = np.repeat(np.arange(bundles), np.diff(offers.bundle_starts))
-    where = (owner * len(classes) + of_class)[gpus < classes.capacity[of_class]]
-    return len(np.unique(where)) == len(where) and all(
+    small = gpus < classes.capacity[of_class]
+    where = (owner * len(classes) + of_class)[small]
+    alone = len(np.unique(where)) == len(where) and (offers.bundle_nodes[small] == 1).all()
+    return bool(alone) and all(
         classes.count[c] < 2
         or cuts_of(int(classes.capacity[c]), offers.slot_gpus[starts[c] : starts[c + 1]])
         is not None
@@ -131,14 +138,13 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
     origin: list[int] = []
     pieces: list[tuple[int, ...]] = []
     gpus: list[Ints] = []
-    for q in range(len(options)):
-        mine = slice(options.starts[q], options.starts[q + 1])
+    for q, b in enumerate(options.bundle.tolist()):
+        mine = slice(options.starts[b], options.starts[b + 1])
         # Pieces that are alike are on nodes in ascending order.
-        alike: dict[tuple[int, int], int] = {}
-        for piece in zip(
-            options.piece_class[mine].tolist(), options.piece_gpus[mine].tolist(), strict=True
-        ):
-            alike[piece] = alike.get(piece, 0) + 1
+        alike: Counter[tuple[int, int]] = Counter()
+        columns = options.piece_class[mine], options.piece_gpus[mine], options.piece_nodes[mine]
+        for of_class, each, many in zip(*(column.tolist() for column in columns), strict=True):
+            alike[of_class, each] += many
         ways = product(
             *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
         )
@@ -161,7 +167,7 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
                 np.ones(number, np.int64),
                 tuple(map(str, range(number))),
             ),
-            OptionColumns(
+            OptionColumns.apart(
                 options.job[origin],
                 options.value[origin],
                 starts_of([len(nodes) for nodes in pieces]),
@@ -189,8 +195,8 @@ def _pieces_of(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobP
     """Return the pieces chosen, with the nodes of the jobs that take what they have."""
     options, classes = problem.options, problem.classes
     has = np.flatnonzero(option >= 0)
-    owner, piece = runs_of(options.starts, option[has])
-    job, of_class, gpus = has[owner], options.piece_class[piece], options.piece_gpus[piece]
+    owner, of_class, gpus = options.by_node(option[has])
+    job = has[owner]
     order = np.lexsort((of_class, -gpus, job))
     job, of_class, gpus = job[order], of_class[order], gpus[order]
 
@@ -228,8 +234,7 @@ def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
     jobs, first = np.unique(wanted.job[loose], return_index=True)
     starts = np.append(first, len(loose))
     every = np.arange(len(jobs))
-    widest = np.diff(starts).max()
-    choice, held = every.copy(), np.full((len(jobs), widest), -1, np.int64)
+    choice, held = every.copy(), np.full(len(loose), -1, np.int64)
     fill(
         node_class,
         np.argsort(-wanted.gpus[loose][first], kind="stable"),
@@ -240,13 +245,15 @@ def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
         starts,
         wanted.of_class[loose],
         wanted.gpus[loose],
+        np.ones(len(loose), np.int64),
         0,
         choice,
         free,
+        starts,
         held,
     )
     owner = np.repeat(every, np.diff(starts))
-    at[loose] = held[owner, np.arange(len(loose)) - starts[owner]]
+    at[loose] = held
     return loose[choice[owner] < 0]
 
 
@@ -268,6 +275,8 @@ def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints 
     stays = np.flatnonzero(at >= 0)
     np.add.at(keeps, (np.searchsorted(nodes, at[stays]), size[stays]), 1)
     kinds, kind = np.unique(keeps, axis=0, return_inverse=True)
+    if len(kinds) * len(cuts) > _MOST_PATTERNS:
+        return None
     times = _cut_kinds(cuts, kinds, np.bincount(kind), np.bincount(size))
     if times is None:
         return None
@@ -287,9 +296,13 @@ def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints 
     by_room = np.argsort(-room, kind="stable")
     moved = np.flatnonzero(found < 0)
     moved = moved[np.argsort(-gpus[moved], kind="stable")]
-    if not _take_slots(moved, job, gpus, node[by_room], room[by_room], found):
-        return None
-    return nodes[found]
+    slots_left = node[by_room], room[by_room]
+    given = found.copy()
+    if not _take_slots(moved, job, gpus, *slots_left, given):
+        given = found
+        if not _deal_slots(moved, job, gpus, *slots_left, given):
+            return None
+    return nodes[given]
 
 
 def _cut_kinds(cuts: Ints, kinds: Ints, number: Ints, pieces: Ints) -> Ints | None:
@@ -391,6 +404,35 @@ def _take_slots(moved: Ints, job: Ints, gpus: Ints, node: Ints, room: Ints, foun
             found[moved[k]] = slots[k]
         found[p] = slots[i]
         mine.add(slots[i])
+    return True
+
+
+def _deal_slots(moved: Ints, job: Ints, gpus: Ints, node: Ints, room: Ints, found: Ints) -> bool:
+    """Do what `_take_slots` does, jobs with the most pieces first, where the most slots are left.
+
+    Pieces of one size find room so wherever they can (the theorem of Gale and Ryser).
+    """
+    nodes_of: dict[int, set[int]] = {}
+    for p in np.flatnonzero(found >= 0).tolist():
+        nodes_of.setdefault(int(job[p]), set()).add(int(found[p]))
+    left: Counter[int] = Counter()
+    slots = 0
+    for size in np.unique(gpus[moved])[::-1].tolist():
+        while slots < len(room) and room[slots] >= size:
+            left[int(node[slots])] += 1
+            slots += 1
+        pieces: dict[int, list[int]] = {}
+        for p in moved[gpus[moved] == size].tolist():
+            pieces.setdefault(int(job[p]), []).append(p)
+        for owner, mine in sorted(pieces.items(), key=lambda each: -len(each[1])):
+            taken = nodes_of.setdefault(owner, set())
+            able = [n for n, _ in left.most_common() if n not in taken][: len(mine)]
+            if len(able) < len(mine):
+                return False
+            found[mine] = able
+            taken.update(able)
+            left.subtract(able)
+            left += Counter()
     return True
 
 

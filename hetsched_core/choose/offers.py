@@ -1,6 +1,7 @@
 """A problem as its loops want it: what options take, each different thing once; and serving jobs.
 
-A *slot* is a kind of piece, (class, GPUs); a *bundle* is what an option takes, a sequence of slots.
+A *slot* is a kind of piece, (class, GPUs); a *bundle* is what an option takes, slots and on how
+many nodes each of them.
 Jobs are served one after another: what they chose if it fits, then what others take of the rest.
 A choice is made better by exchanging what a few nodes at a time are used for.
 """
@@ -12,10 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.problem import ChooseProblem, NodeClasses, runs_of, starts_of
+from hetsched_core.choose.problem import (
+    ChooseProblem,
+    JobPieces,
+    NodeClasses,
+    bundle_codes,
+    in_order,
+    runs_of,
+    starts_of,
+)
 from hetsched_core.kernels.exchange import exchange
 from hetsched_core.kernels.fill import fill
-from hetsched_core.kernels.prices import node_worth, number_bundles
+from hetsched_core.kernels.prices import node_worth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,6 +46,7 @@ class Offers:
         bundle: (Q,) what the option takes, 0 to B - 1.
         bundle_starts: (B + 1,) where the slots of each bundle begin.
         bundle_slots: (E,) slot of each piece, the widest of a bundle first.
+        bundle_nodes: (E,) on how many nodes it is.
         slot_class: (K,) class of each slot, ascending.
         slot_gpus: (K,) GPUs of each slot, ascending inside a class.
         slot_starts: (C + 1,) where the slots of each class begin.
@@ -48,6 +58,7 @@ class Offers:
     bundle: Ints
     bundle_starts: Ints
     bundle_slots: Ints
+    bundle_nodes: Ints
     slot_class: Ints
     slot_gpus: Ints
     slot_starts: Ints
@@ -64,7 +75,8 @@ class Offers:
 
     def cost(self, price: Floats) -> Floats:
         """Return (B,) what each bundle costs at (K,) prices of slots."""
-        return np.add.reduceat(price[self.bundle_slots], self.bundle_starts[:-1])
+        pieces = price[self.bundle_slots] * self.bundle_nodes
+        return np.add.reduceat(pieces, self.bundle_starts[:-1])
 
     def idle_worth(self, price: Floats) -> Floats:
         """Return (C, G + 1) what the best cut of so many GPUs of a node of each class is worth.
@@ -84,10 +96,15 @@ class Offers:
         """Return the job of each option."""
         return np.searchsorted(self.starts, options, side="right") - 1
 
-    def pieces(self, options: Ints) -> tuple[Ints, Ints]:
-        """Return of which of these options each piece is, and its slot, the widest first."""
+    def pieces(self, options: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return of which of these options each piece is, its slot, the widest first, and nodes."""
         owner, at = runs_of(self.bundle_starts, self.bundle[options])
-        return owner, self.bundle_slots[at]
+        return owner, self.bundle_slots[at], self.bundle_nodes[at]
+
+    @property
+    def wide(self) -> Ints:
+        """(B,) on how many nodes each bundle is."""
+        return np.add.reduceat(self.bundle_nodes, self.bundle_starts[:-1])
 
     def widest_first(self, option: Ints, best: Floats) -> Ints:
         """Return the jobs, those with the widest piece chosen first, then those that gain most.
@@ -106,26 +123,25 @@ class Offers:
 def offers_of(problem: ChooseProblem, unit: float = 1.0) -> Offers:
     """Return the offers of a problem with at least one option, their values divided by `unit`."""
     options, classes = problem.options, problem.classes
+    pieces = options.piece_class, options.piece_gpus, options.piece_nodes
+    bundle, first = in_order(bundle_codes(options.starts, *pieces), options.bundle)
+    owner, at = runs_of(options.starts, first)
     width = int(classes.capacity.max()) + 1
-    key = options.piece_class * width + options.piece_gpus
+    key = options.piece_class[at] * width + options.piece_gpus[at]
     used = np.zeros(len(classes) * width, np.bool_)
     used[key] = True
     kinds = np.flatnonzero(used)
     of_class, gpus = kinds // width, kinds % width
-    slot = (np.cumsum(used) - 1)[key]
-    bundle, first = np.empty(len(options), np.int64), np.empty(len(options), np.int64)
-    found = np.empty(1, np.int64)
-    number_bundles(options.starts, slot, len(kinds), bundle, first, found)
-    first = first[: found[0]]
-    owner, at = runs_of(options.starts, first)
-    slots = slot[at]
+    slots = (np.cumsum(used) - 1)[key]
+    widest_first = np.lexsort((-gpus[slots], owner))
     return Offers(
         problem=problem,
         starts=np.searchsorted(options.job, np.arange(problem.jobs + 1)),
         value=options.value / unit,
         bundle=bundle,
         bundle_starts=starts_of(np.diff(options.starts)[first]),
-        bundle_slots=slots[np.lexsort((-gpus[slots], owner))],
+        bundle_slots=slots[widest_first],
+        bundle_nodes=options.piece_nodes[at][widest_first],
         slot_class=of_class,
         slot_gpus=gpus,
         slot_starts=np.searchsorted(of_class, np.arange(len(classes) + 1)),
@@ -140,8 +156,8 @@ def serve(
     choice: Ints,
     cost: Floats,
     sweeps: int,
-) -> Ints:
-    """Serve jobs in order on nodes, as the kernel `fill` does; return the (J, M) nodes they hold.
+) -> HeldNodes:
+    """Serve jobs in order on nodes, as the kernel `fill` does; return the nodes that they hold.
 
     Args:
         offers: what jobs could take.
@@ -152,7 +168,7 @@ def serve(
         cost: (B,) of each bundle.
         sweeps: how often jobs may take what is left.
     """
-    held = np.full((len(choice), int(np.diff(offers.bundle_starts).max())), -1, np.int64)
+    held = HeldNodes.room_for(offers)
     fill(
         of_node,
         order,
@@ -163,12 +179,46 @@ def serve(
         offers.bundle_starts,
         offers.slot_class[offers.bundle_slots],
         offers.slot_gpus[offers.bundle_slots],
+        offers.bundle_nodes,
         sweeps,
         choice,
         free,
-        held,
+        held.starts,
+        held.node,
     )
     return held
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldNodes:
+    """The nodes of J jobs, one for each piece; there is room for the most that each could take.
+
+    Attributes:
+        starts: (J + 1,) where the nodes of each job begin.
+        node: (H,) the nodes.
+    """
+
+    starts: Ints
+    node: Ints
+
+    @classmethod
+    def room_for(cls, offers: Offers) -> HeldNodes:
+        """Return room for the nodes of each job, of whatever it takes."""
+        most = np.zeros(len(offers.starts) - 1, np.int64)
+        some = np.diff(offers.starts) > 0
+        most[some] = np.maximum.reduceat(offers.wide[offers.bundle], offers.starts[:-1][some])
+        starts = starts_of(most)
+        return cls(starts, np.full(starts[-1], -1, np.int64))
+
+    def pieces(self, offers: Offers, choice: Ints) -> JobPieces:
+        """Return the nodes and GPUs of the jobs that have an option, the (J,) `choice`."""
+        has = np.flatnonzero(choice >= 0)
+        owner, slot, nodes = offers.pieces(choice[has])
+        sizes = np.bincount(has[owner], weights=nodes, minlength=len(choice)).astype(np.int64)
+        starts = starts_of(sizes)
+        first = np.repeat(self.starts[:-1] - starts[:-1], sizes)
+        node = self.node[first + np.arange(starts[-1])]
+        return JobPieces(starts, node, np.repeat(offers.slot_gpus[slot], nodes))
 
 
 def serve_idle(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int) -> Ints:
@@ -208,17 +258,24 @@ def improve_by_exchange(
     of_node, choice = classes.of_node, option.copy()
     free = classes.capacity[of_node]
     order = offers.widest_first(option, best)
-    held = serve(offers, order, of_node, free, choice, cost, 0)
+    held = serve(offers, order, of_node, free, choice, cost, 0).pieces(offers, choice)
+    sizes = np.diff(held.starts)
+    narrow = np.flatnonzero((sizes == 1) | (sizes == 2))
+    on_two = np.full((len(choice), 2), -1, np.int64)
+    on_two[narrow, 0] = held.node[held.starts[narrow]]
+    on_two[narrow, 1] = held.node[held.starts[narrow + 1] - 1]
+    many = np.repeat(sizes > 2, sizes)
     opened = np.flatnonzero(tried)
     open_starts = np.searchsorted(opened, offers.starts)
+    bundle_starts, slots = _narrow(offers)
     exchange(
         of_node,
         offers.starts,
         offers.value,
         offers.bundle,
-        offers.bundle_starts,
-        offers.slot_class[offers.bundle_slots],
-        offers.slot_gpus[offers.bundle_slots],
+        bundle_starts,
+        offers.slot_class[slots],
+        offers.slot_gpus[slots],
         cost,
         best,
         offers.idle_worth(price),
@@ -230,6 +287,21 @@ def improve_by_exchange(
         min(CHAINS, len(of_node)),
         choice,
         free,
-        held,
+        on_two,
+        starts_of(np.where(sizes > 2, sizes, 0)),
+        held.node[many],
+        held.gpus[many],
     )
     return choice
+
+
+def _narrow(offers: Offers) -> tuple[Ints, Ints]:
+    """Return where each bundle begins and its slots, node by node, of wide ones three."""
+    wide = offers.wide
+    owner = np.repeat(np.arange(len(wide)), np.diff(offers.bundle_starts))
+    times = np.where(wide[owner] > 2, 3, offers.bundle_nodes)
+    slots, kept = np.repeat(offers.bundle_slots, times), np.repeat(owner, times)
+    # Jobs are moved to one node or two: of others nobody asks for more.
+    nth = np.arange(len(kept)) - np.searchsorted(kept, kept)
+    some = nth < 3
+    return starts_of(np.minimum(wide, 3)), slots[some]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +22,9 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     OptionColumns,
-    runs_of,
-    starts_of,
+    bundle_codes,
+    in_order,
 )
-from hetsched_core.kernels.prices import number_bundles
 
 Ints = NDArray[np.int64]
 
@@ -58,29 +56,26 @@ def merge_kinds(problem: ChooseProblem) -> MergedKinds | None:
         return None
     count = np.bincount(kind, weights=classes.count).astype(np.int64)
     label = tuple(classes.label[c] for c in first.tolist())
-    # What each option takes, sorted: one number a piece, of its option and its slot.
+    # What each bundle takes, sorted: one number a piece, of its bundle and its slot.
     width = int(classes.capacity.max(initial=0)) + 1
     slots = len(count) * width
-    slot = np.repeat(np.arange(len(options)) * slots, np.diff(options.starts))
-    slot += kind[options.piece_class] * width
-    slot += options.piece_gpus
-    slot.sort()
-    slot %= slots
-    bundle, unused = np.empty(len(options), np.int64), np.empty(len(options), np.int64)
-    number_bundles(options.starts, slot, slots, bundle, unused, np.empty(1, np.int64))
+    piece = np.repeat(np.arange(len(options.starts) - 1) * slots, np.diff(options.starts))
+    piece += kind[options.piece_class] * width
+    piece += options.piece_gpus
+    piece, at = np.unique(piece, return_inverse=True)
+    nodes = np.zeros(len(piece), np.int64)
+    np.add.at(nodes, at, options.piece_nodes)
+    starts = np.searchsorted(piece, np.arange(len(options.starts)) * slots)
+    pieces = piece % slots // width, piece % width, nodes
+    bundle, takes = in_order(bundle_codes(starts, *pieces), options.bundle)
     # Of a job's options that take the same, the one of the most value.
     best = np.lexsort((-options.value, bundle, options.job))
     same = np.append((np.diff(options.job[best]) == 0) & (np.diff(bundle[best]) == 0), False)
     new = ~np.roll(same, 1)
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
-    taken = slot[runs_of(options.starts, kept)[1]]
     columns = OptionColumns(
-        options.job[kept],
-        options.value[kept],
-        starts_of(np.diff(options.starts)[kept]),
-        taken // width,
-        taken % width,
+        options.job[kept], options.value[kept], takes[bundle[kept]], starts, *pieces
     )
     return MergedKinds(
         ChooseProblem(NodeClasses(classes.capacity[first], count, label), columns, problem.jobs),
@@ -116,19 +111,9 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     wide = wide[np.argsort(-whole.problem.options.value[option[wide]], kind="stable")]
     nodes = [placed.node[placed.starts[job] : placed.starts[job + 1]] for job in wide.tolist()]
     of_class = _classes_of(classes, whole.kind, node_kind, nodes, np.where(pinned, home, -1))
-    width = int(classes.capacity.max()) + 1
-    keys = (offers.slot_class * width + offers.slot_gpus).tolist()
-    slot_at = {key: k for k, key in enumerate(keys)}
-    ends, pieces = offers.bundle_starts.tolist(), offers.bundle_slots.tolist()
-    bundles = {tuple(sorted(pieces[a:b])): at for at, (a, b) in enumerate(pairwise(ends))}
-    wanted = (of_class[placed.node] * width + placed.gpus).tolist()
-    starts = placed.starts.tolist()
+    bundle, wanted = _with_bundles(offers, owner, of_class[placed.node], placed.gpus)
     for job in np.flatnonzero(np.diff(placed.starts)).tolist():
-        own = sorted(slot_at.get(key, -1) for key in wanted[starts[job] : starts[job + 1]])
-        bundle = bundles.get(tuple(own))
-        if bundle is None:
-            continue
-        here = offers.bundle[offers.starts[job] : offers.starts[job + 1]] == bundle
+        here = bundle[offers.bundle[offers.starts[job] : offers.starts[job + 1]]] == wanted[job]
         if here.any():
             found[job] = offers.starts[job] + int(here.argmax())
     # Others may have what is left.
@@ -138,6 +123,30 @@ def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     order = np.flatnonzero(found < 0)
     serve(offers, order, of_class, free, found, offers.free_of_charge, SWEEPS)
     return found
+
+
+def _with_bundles(offers: Offers, job: Ints, of_class: Ints, gpus: Ints) -> tuple[Ints, Ints]:
+    """Return (B,) codes of bundles and (J,) of what jobs have, equal where they are the same.
+
+    Args:
+        offers: whose bundles and jobs they are.
+        job: (P,) whose each piece is, on a node of its own.
+        of_class: (P,) its class.
+        gpus: (P,) its GPUs.
+    """
+    jobs, bundles = len(offers.starts) - 1, len(offers.bundle_starts) - 1
+    pieces = np.stack([job, -gpus, of_class], axis=1)
+    pieces, nodes = np.unique(pieces, axis=0, return_counts=True)
+    owner, wide, inside = np.ascontiguousarray(pieces.T)
+    ends = np.searchsorted(owner, np.arange(1, jobs + 1))
+    slot = offers.bundle_slots
+    code = bundle_codes(
+        np.append(offers.bundle_starts, offers.bundle_starts[-1] + ends),
+        np.append(offers.slot_class[slot], inside),
+        np.append(offers.slot_gpus[slot], -wide),
+        np.append(offers.bundle_nodes, nodes),
+    )
+    return code[:bundles], code[bundles:]
 
 
 def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) -> JobPieces:
@@ -156,11 +165,7 @@ def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) ->
     order = offers.widest_first(choice, np.zeros(len(choice)))
     free = offers.classes.capacity[home]
     held = serve(offers, order, home, free, choice, offers.free_of_charge, 0)
-    has = np.flatnonzero(choice >= 0)
-    owner, slot = offers.pieces(choice[has])
-    sizes = np.bincount(has[owner], minlength=len(option))
-    nodes = held[has]
-    return JobPieces(starts_of(sizes), nodes[nodes >= 0], offers.slot_gpus[slot])
+    return held.pieces(offers, choice)
 
 
 def _classes_of(

@@ -133,7 +133,7 @@ class _Scheme:
             offers.bundle,
             offers.bundle_starts,
             self.variable[offers.bundle_slots],
-            self.amount[offers.bundle_slots],
+            self.amount[offers.bundle_slots] * offers.bundle_nodes,
         )
 
 

@@ -26,7 +26,7 @@ MOST_PATTERNS = 2000
 SHARE = 0.95
 """What part of the gap asked for is left to the programme."""
 
-_WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
+_COLUMN_NODES, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
 """Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
 
 
@@ -103,10 +103,13 @@ class _Entries:
         return first
 
 
-def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float) -> Solution:
+def solve_open(
+    offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float, work: int
+) -> Solution:
     """Look for a choice worth more than `enough` among the opened options; the fixed are taken.
 
-    Options are given as in `formulate`; `gap` is the relative gap at which a choice is good enough.
+    Options are given as in `formulate`; `gap` is the relative gap at which a choice is good enough,
+    `work` what the solver may take.
     """
     if len(opened) == 0:
         return Solution(status=SolverStatus.INFEASIBLE)
@@ -116,8 +119,10 @@ def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: fl
     first = np.flatnonzero(np.diff(offers.job_of(opened), prepend=-1))
     rest = float(np.maximum.reduceat(offers.value[opened], first).sum())
     share = (settled + rest) / max(rest, 1e-300)
-    nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
-    limits = Limits(gap=min(1.0, SHARE * gap * share), nodes=nodes, cutoff=enough - settled)
+    nodes = int(np.clip(_COLUMN_NODES / len(program.cost), _FEWEST_NODES, _MOST_NODES))
+    limits = Limits(
+        gap=min(1.0, SHARE * gap * share), nodes=nodes, cutoff=enough - settled, work=work
+    )
     return solve(program, limits=limits, presolve=False)
 
 
@@ -139,8 +144,10 @@ def formulate(offers: Offers, opened: Ints, fixed: Ints) -> Program:
     parts.add(first + (np.cumsum(several) - 1)[job[chosen]], chosen, np.ones(len(chosen)))
 
     classes, slots = offers.classes, len(offers.slot_gpus)
-    column, slot = offers.pieces(opened)
-    taken = np.bincount(offers.pieces(fixed)[1], minlength=slots)
+    column, slot, nodes = offers.pieces(opened)
+    _, fixed_slot, fixed_nodes = offers.pieces(fixed)
+    taken = np.zeros(slots, np.int64)
+    np.add.at(taken, fixed_slot, fixed_nodes)
     asked = taken + np.bincount(slot, minlength=slots)
     slot_row, weight = np.full(slots, -1), np.ones(slots)
     for c in range(len(classes)):
@@ -156,7 +163,7 @@ def formulate(offers: Offers, opened: Ints, fixed: Ints) -> Program:
             weight[mine] = gpus
         else:
             slot_row[mine] = _add_cuts(parts, cuts, count, taken[mine])
-    parts.add(slot_row[slot], column, weight[slot])
+    parts.add(slot_row[slot], column, weight[slot] * nodes)
     return _program(parts, offers.value[opened])
 
 

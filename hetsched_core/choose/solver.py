@@ -55,19 +55,32 @@ FEW_BY_CLASS = 2000
 MOST_OPEN = 20_000
 """No more options than this are left open to improve a choice, in all programmes together."""
 
+MOST_WORK = 600_000
+"""Work of the solver of integer programmes in a choice, as in `Limits`: some 0.6 s.
+
+No problem of `benchmarks.choose_scale` and `benchmarks.choose_groups` takes more. Without a limit
+one plan took 25 s of `benchmarks.slowest_plans`.
+"""
+
 _NEARLY = 1 - 1e-6
 """A gap that is not missed by a rounding error."""
 
 
-def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = None) -> Choice:
+def choose(
+    problem: ChooseProblem,
+    gap: float = 5e-4,
+    prices: Floats | None = None,
+    work: int = MOST_WORK,
+) -> Choice:
     """Choose at most one option for each job so that the values add up to the most.
 
-    Equal input gives an equal result: limits are in branch-and-bound nodes and options.
+    Equal input gives an equal result: limits are in work of the solver and options.
 
     Args:
         problem: what there is to choose.
         gap: relative gap between the choice and the bound at which it is good enough.
         prices: (C,) finite prices per GPU to start from, such as those of an earlier choice.
+        work: what integer programmes may take in all; a choice is then as good as it is.
     """
     if len(problem.options) == 0:
         nothing = np.full(problem.jobs, -1, np.int64)
@@ -78,13 +91,13 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
     whole = merge_kinds(problem)
     if whole is None:
         priced = find_prices(offers, earlier)
-        found = _search(offers, priced, _rounding(offers, priced), gap)
+        found = _search(offers, priced, _rounding(offers, priced), gap, work)
     else:
-        priced, found = _by_kind(whole, offers, earlier, gap, top)
+        priced, found = _by_kind(whole, offers, earlier, gap, work, top)
     # In the problem's own units of value.
     objective = float(problem.options.value[found.option[found.option >= 0]].sum())
     bound, per_gpu = max(objective, found.bound * top), priced.per_gpu * top
-    return Choice(found.option, objective, bound, found.method, per_gpu, found.limits)
+    return Choice(found.option, objective, bound, found.method, per_gpu, found.limits, found.work)
 
 
 def choose_in_order(problem: ChooseProblem) -> Ints:
@@ -103,36 +116,39 @@ def choose_in_order(problem: ChooseProblem) -> Ints:
 
 
 def _by_kind(
-    whole: MergedKinds, offers: Offers, earlier: Floats | None, gap: float, unit: float
+    whole: MergedKinds, offers: Offers, earlier: Floats | None, gap: float, work: int, unit: float
 ) -> tuple[PriceLoopResult, _Incumbent]:
     """Choose among kinds of nodes first; where that cannot be told apart, among classes."""
     together, options = offers_of(whole.problem, unit), offers.problem.options
     if earlier is not None:
         earlier = np.bincount(whole.kind, weights=earlier) / np.bincount(whole.kind)
     price = find_prices(together, earlier)
-    found = _search(together, price, _rounding(together, price), SHARE * gap)
+    found = _search(together, price, _rounding(together, price), SHARE * gap, work)
     # Prices of kinds are prices of classes, and prove the same.
     width = int(together.classes.capacity.max()) + 1
     key = together.slot_class * width + together.slot_gpus
     own = whole.kind[offers.slot_class] * width + offers.slot_gpus
     priced = priced_at(offers, price.slot[np.searchsorted(key, own)])
     option = split_kinds(whole, offers, found.option)
+    used = found.work
     if _gap_missed(offers, option, found.bound, gap):
-        option = _rechoose_kinds(whole, offers.problem, option, found.option, gap)
+        left = work - used
+        option, more = _rechoose_kinds(whole, offers.problem, option, found.option, gap, left)
+        used += more
     best = max(option, _rounding(offers, priced).option, key=offers.worth)
-    start = _Incumbent(best, found.bound, found.method, found.limits)
+    start = _Incumbent(best, found.bound, found.method, found.limits, used)
     if len(options) > FEW_BY_CLASS:
         start = _improve(offers, priced, _losses(offers, priced), start, gap)
         if _gap_missed(offers, start.option, start.bound, gap):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
-        return priced, _fit_nodes(offers, start, gap)
-    return priced, _search(offers, priced, start, gap)
+        return priced, _fit_nodes(offers, start, gap, work)
+    return priced, _search(offers, priced, start, gap, work)
 
 
 def _rechoose_kinds(
-    whole: MergedKinds, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
-) -> Ints:
-    """Return what was chosen, or better: kinds on which a job found no room are chosen anew.
+    whole: MergedKinds, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float, work: int
+) -> tuple[Ints, int]:
+    """Return what was chosen, or better, and the work: kinds that lacked room are chosen anew.
 
     Args:
         whole: the problem over kinds.
@@ -140,29 +156,33 @@ def _rechoose_kinds(
         option: (J,) what was chosen in it.
         wanted: (J,) what was chosen among kinds.
         gap: relative gap.
+        work: what integer programmes may take in all.
     """
     classes, options = problem.classes, problem.options
     value = np.append(options.value, 0.0)
     sought = np.append(whole.problem.options.value, 0.0)
     lost = value[option] < sought[wanted] * (1 - gap)
-    merged_owner = np.repeat(np.arange(len(sought) - 1), np.diff(whole.problem.options.starts))
-    hit = np.unique(whole.problem.options.piece_class[np.isin(merged_owner, wanted[lost])])
-    kind = whole.kind[options.piece_class]
+    _, classes_wanted, _ = whole.problem.options.by_node(wanted[lost & (wanted >= 0)])
+    hit = np.unique(classes_wanted)
+    kind, used = whole.kind[options.piece_class], 0
     for each in hit.tolist():
         there = kind == each
-        inside = np.logical_and.reduceat(there, options.starts[:-1])
-        some = np.logical_or.reduceat(there, options.starts[:-1])
+        inside = np.logical_and.reduceat(there, options.starts[:-1])[options.bundle]
+        some = np.logical_or.reduceat(there, options.starts[:-1])[options.bundle]
         free = (lost & (option < 0)) | np.append(inside, False)[option]
         kept = np.flatnonzero(inside & free[options.job])
         if np.append(some, False)[option[~free]].any() or not 0 < len(kept) <= FEW_BY_CLASS:
             continue
         alone = NodeClasses(classes.capacity, classes.count, classes.label)
-        chosen = choose(ChooseProblem(alone, options.only(kept), problem.jobs), gap).option
+        chosen = choose(
+            ChooseProblem(alone, options.only(kept), problem.jobs), gap, work=work - used
+        )
+        used += chosen.work
         anew = option.copy()
-        anew[free] = np.append(kept, -1)[chosen][free]
+        anew[free] = np.append(kept, -1)[chosen.option][free]
         if value[anew].sum() > value[option].sum():
             option = anew
-    return option
+    return option, used
 
 
 def _rounding(offers: Offers, priced: PriceLoopResult) -> _Incumbent:
@@ -178,18 +198,21 @@ def _fill_rest(offers: Offers, priced: PriceLoopResult, option: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Incumbent:
-    """The best so far: an option for each job, and what is proven about all others."""
+    """The best so far: an option for each job, what is proven about all others, and the work."""
 
     option: Ints
     bound: float
     method: str
     limits: tuple[str, ...] = ()
+    work: int = 0
 
 
-def _search(offers: Offers, priced: PriceLoopResult, best: _Incumbent, gap: float) -> _Incumbent:
+def _search(
+    offers: Offers, priced: PriceLoopResult, best: _Incumbent, gap: float, work: int
+) -> _Incumbent:
     """Exchange options, then leave more and more of them open until the gap is reached."""
     if not _gap_missed(offers, best.option, best.bound, gap):
-        return _fit_nodes(offers, best, gap)
+        return _fit_nodes(offers, best, gap, work)
     loss = _losses(offers, priced)
     best = _improve(offers, priced, loss, best, gap)
     chosen = int((priced.choice >= 0).sum())
@@ -208,7 +231,10 @@ def _search(offers: Offers, priced: PriceLoopResult, best: _Incumbent, gap: floa
         if total > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = solve_open(offers, opened, fixed, enough, gap)
+        if best.work >= work:
+            best = replace(best, limits=("work",))
+            break
+        found = solve_open(offers, opened, fixed, enough, gap, work - best.work)
         option, proven = best.option, enough
         if found.x is not None:
             taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
@@ -221,16 +247,19 @@ def _search(offers: Offers, priced: PriceLoopResult, best: _Incumbent, gap: floa
                 proven = found.bound + float(offers.value[fixed].sum())
         elif found.limits:
             proven = math.inf
+            if found.bound is not None:
+                proven = max(enough, found.bound + float(offers.value[fixed].sum()))
         improved = offers.worth(option) > offers.worth(best.option)
         best = _Incumbent(
             option,
             min(best.bound, max(proven, priced.bound - within)),
             ALL if math.isinf(within) else OPEN,
             found.limits,
+            best.work + found.work,
         )
         if best.limits or math.isinf(within) or (within >= missing and not improved):
             break
-    return _fit_nodes(offers, best, gap)
+    return _fit_nodes(offers, best, gap, work)
 
 
 def _gap_missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
@@ -280,7 +309,7 @@ def _open_options(
     return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
 
 
-def _fit_nodes(offers: Offers, found: _Incumbent, gap: float) -> _Incumbent:
+def _fit_nodes(offers: Offers, found: _Incumbent, gap: float, work: int) -> _Incumbent:
     """Return what was found where it fits on nodes; else the best that does, as far as known.
 
     The class formulation lets two pieces of one job share a node where they are small enough.
@@ -290,11 +319,11 @@ def _fit_nodes(offers: Offers, found: _Incumbent, gap: float) -> _Incumbent:
         return found
     if (nodes := node_by_node(problem)) is not None:
         alone, origin = nodes
-        best = choose(alone, gap)
+        best = choose(alone, gap, work=work - found.work)
         option = np.where(best.option >= 0, origin[best.option], -1)
         if fits(problem, option):
             bound = min(found.bound, best.bound / float(problem.options.value.max()))
-            return _Incumbent(option, bound, BY_NODE, best.limits)
+            return _Incumbent(option, bound, BY_NODE, best.limits, found.work + best.work)
     return replace(
         found,
         option=drop_unplaced(problem, found.option),

@@ -31,23 +31,25 @@ MOST_STEPS = 20_000
 
 @scalar
 def _emit(pieces: int, piece: Ints, at: Ints, write: bool, ends: Ints, out: Ints) -> None:
-    """Put out a configuration of `pieces` pairs (class, GPUs), in ascending order.
+    """Put out a configuration of `pieces` triples (class, GPUs, nodes), in ascending order.
 
     `at` holds how many configurations and pieces have been put out so far.
     """
     if write:
         for k in range(1, pieces):
-            node_class, gpus = piece[k, 0], piece[k, 1]
+            node_class, gpus, nodes = piece[k, 0], piece[k, 1], piece[k, 2]
             i = k
             while i > 0 and (
                 piece[i - 1, 0] > node_class
                 or (piece[i - 1, 0] == node_class and piece[i - 1, 1] > gpus)
             ):
-                piece[i, 0], piece[i, 1] = piece[i - 1, 0], piece[i - 1, 1]
+                for column in range(3):
+                    piece[i, column] = piece[i - 1, column]
                 i -= 1
-            piece[i, 0], piece[i, 1] = node_class, gpus
+            piece[i, 0], piece[i, 1], piece[i, 2] = node_class, gpus, nodes
         for k in range(pieces):
-            out[at[1] + k, 0], out[at[1] + k, 1] = piece[k, 0], piece[k, 1]
+            for column in range(3):
+                out[at[1] + k, column] = piece[k, column]
         ends[at[0]] = at[1] + pieces
     at[0] += 1
     at[1] += pieces
@@ -114,7 +116,7 @@ def _on_any_nodes(
     classes, full = len(members), nodes - 1
     chosen = np.zeros(full, dtype=np.int64)
     used = np.zeros(classes, dtype=np.int64)
-    piece = np.empty((nodes, 2), dtype=np.int64)
+    piece = np.empty((classes + 1, 3), dtype=np.int64)
     level = total = steps = found = 0
     while level >= 0 and found < most and steps < MOST_STEPS:
         steps += 1
@@ -147,10 +149,17 @@ def _on_any_nodes(
                 continue
             if found == most:
                 break
-            for k in range(full):
-                piece[k, 0], piece[k, 1] = members[chosen[k], 0], members[chosen[k], 1]
-            piece[full, 0], piece[full, 1] = members[j, 0], rest
-            _emit(nodes, piece, at, write, ends, out)
+            pieces = 0
+            for m in range(classes):
+                whole = used[m] + (m == j and gpus == rest)
+                if whole > 0:
+                    piece[pieces, 0], piece[pieces, 1] = members[m, 0], members[m, 1]
+                    piece[pieces, 2] = whole
+                    pieces += 1
+            if gpus > rest:
+                piece[pieces, 0], piece[pieces, 1], piece[pieces, 2] = members[j, 0], rest, 1
+                pieces += 1
+            _emit(pieces, piece, at, write, ends, out)
             found += 1
         used[i] -= 1
         chosen[level] += 1
@@ -161,16 +170,17 @@ def _in_equal_parts(
     members: Ints, want: int, nodes: int, at: Ints, write: bool, ends: Ints, out: Ints
 ) -> None:
     """Put out equal parts on `nodes` nodes: from each class on, those with fewer GPUs after it."""
-    piece = np.empty((nodes, 2), dtype=np.int64)
+    piece = np.empty((len(members), 3), dtype=np.int64)
     for start in range(len(members)):
-        pieces = 0
+        pieces, left = 0, nodes
         for i in range(start, len(members)):
-            if members[i, 1] >= want // nodes:
-                for _ in range(min(members[i, 2], nodes - pieces)):
-                    piece[pieces, 0], piece[pieces, 1] = members[i, 0], want // nodes
-                    pieces += 1
-        if pieces == nodes:
-            _emit(nodes, piece, at, write, ends, out)
+            if members[i, 1] >= want // nodes and left > 0:
+                piece[pieces, 0], piece[pieces, 1] = members[i, 0], want // nodes
+                piece[pieces, 2] = min(members[i, 2], left)
+                left -= piece[pieces, 2]
+                pieces += 1
+        if left == 0:
+            _emit(pieces, piece, at, write, ends, out)
 
 
 @scalar
@@ -194,6 +204,7 @@ def _next_nodes(
         if pieces == most:
             break
         piece[pieces, 0], piece[pieces, 1] = c, each if each > 0 else min(usable[c], left)
+        piece[pieces, 2] = 1
         left -= piece[pieces, 1]
         pieces += 1
         if left == 0:
@@ -254,7 +265,7 @@ def _spread(
 
     `pools` holds where each pool begins, and where the last one ends.
     """
-    neighbours = np.empty((min(want, len(usable)) if by_id else 0, 2), dtype=np.int64)
+    neighbours = np.empty((min(want, len(usable)) if by_id else 0, 3), dtype=np.int64)
     fewest = np.zeros(len(pools) - 1, dtype=np.int64)
     # A node that could hold all is left out, unless the job may not be on one.
     below = want if even and least < 2 else np.iinfo(np.int64).max
@@ -333,11 +344,12 @@ def on_classes(
         starts: (D T U + 1,) out; where the configurations of each (need, type, want) begin.
         spread_from: (D T U,) out; where the distributed ones among them begin.
         ends: (Q,) out; where the pieces of each configuration end.
-        out: (P, 2) out; class and GPUs of each piece, ascending inside a configuration.
+        out: (P, 3) out; class and GPUs of each piece, ascending inside a configuration, and on how
+            many nodes it is.
     """
     types = len(type_from) - 1
     at = np.zeros(2, dtype=np.int64)
-    piece = np.empty((1, 2), dtype=np.int64)
+    piece = np.ones((1, 3), dtype=np.int64)
     entry = 0
     for d in range(len(usable)):
         for t in range(types):
@@ -382,16 +394,13 @@ def of_jobs(
     speed: Floats,
     factor_row: Ints,
     factor: FloatTable,
-    piece_from: Ints,
-    pieces: IntTable,
     code: Ints,
     own: Ints,
     own_speed: Floats,
     out_job: IntsOut,
     out_stays: IntsOut,
     out_speed: FloatsOut,
-    out_piece_from: IntsOut,
-    out_pieces: IntTableOut,
+    out_configuration: IntsOut,
     size: IntsOut,
 ) -> None:
     """Put out the options of each job: the segments of configurations that its kind can take.
@@ -404,8 +413,6 @@ def of_jobs(
         speed: (S,) samples/s there on nodes of the type's own speed, above 0.
         factor_row: (K,) row of `factor` for each kind.
         factor: (F, Q) of each configuration: speed of its slowest node relative to the type.
-        piece_from: (Q+1,) where the pieces of each configuration begin.
-        pieces: (P, 2) class and GPUs of each piece.
         code: (Q,) equal for configurations of equal pieces, 0 or more.
         own: (J,) the configuration that the job has, among the Q, -1 for none. It is put out last
             if it is not in the job's segments.
@@ -413,12 +420,10 @@ def of_jobs(
         out_job: out; the job of each option.
         out_stays: out; 1 where it is what the job has, else 0.
         out_speed: out; samples/s there.
-        out_piece_from: out; where its pieces begin.
-        out_pieces: out; their class and GPUs.
-        size: (2,) out; options and their pieces.
+        out_configuration: out; which it is, among the Q.
+        size: (1,) out; options.
     """
-    options = used = 0
-    out_piece_from[0] = 0
+    options = 0
     for j in range(len(kind)):
         k, missing = kind[j], own[j] >= 0
         row, own_code = factor_row[k], code[own[j]] if missing else -1
@@ -429,17 +434,11 @@ def of_jobs(
                     missing = False
                 out_job[options], out_stays[options] = j, stays
                 out_speed[options] = speed[s] * factor[row, q]
-                for i in range(piece_from[q], piece_from[q + 1]):
-                    out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
-                    used += 1
+                out_configuration[options] = q
                 options += 1
-                out_piece_from[options] = used
         if missing and own_speed[j] > 0.0:
             q = own[j]
             out_job[options], out_stays[options], out_speed[options] = j, 1, own_speed[j]
-            for i in range(piece_from[q], piece_from[q + 1]):
-                out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
-                used += 1
+            out_configuration[options] = q
             options += 1
-            out_piece_from[options] = used
-    size[0], size[1] = options, used
+    size[0] = options

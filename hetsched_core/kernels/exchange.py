@@ -49,14 +49,22 @@ Prices = tuple[Floats, Floats, Floats]
 # Option of each job, nodes of its pieces; GPUs left on each node, the jobs on it and how many.
 Standing = tuple[Ints, Ints, Ints, Ints, Ints]
 
+# Where the nodes of each job on more than two begin; the nodes, and its GPUs there.
+Wide = tuple[Ints, Ints, Ints]
+
 
 @scalar
-def _take_off(offers: Offers, standing: Standing, j: int) -> None:
+def _take_off(offers: Offers, standing: Standing, wide: Wide, j: int) -> None:
     """Take a job off its nodes."""
     _, _, bundle, bundle_starts, _, piece_gpus = offers
     choice, held, free, jobs, many = standing
-    first = bundle_starts[bundle[choice[j]]]
-    for e in range(first, bundle_starts[bundle[choice[j]] + 1]):
+    first, last = bundle_starts[bundle[choice[j]]], bundle_starts[bundle[choice[j]] + 1]
+    if last - first > 2:
+        starts, nodes, gpus = wide
+        for p in range(starts[j], starts[j + 1]):
+            free[nodes[p]] += gpus[p]
+        last = first
+    for e in range(first, last):
         n = held[j, e - first]
         free[n] += piece_gpus[e]
         kept = 0
@@ -82,6 +90,7 @@ def _share_out(
     offers: Offers,
     prices: Prices,
     standing: Standing,
+    on_many: Wide,
     of_class: Ints,
     nodes: Ints,
     asking: Ints,
@@ -214,7 +223,7 @@ def _share_out(
             j = jobs[nodes[i], a]
             if loose[j] and choice[j] >= 0:
                 better -= value[choice[j]]
-                _take_off(offers, standing, j)
+                _take_off(offers, standing, on_many, j)
     for at in range(placed - 1, -1, -1):
         w = taken[at, s]
         if w < 0:
@@ -222,7 +231,7 @@ def _share_out(
         j = whose[at]
         if choice[j] >= 0:
             better -= value[choice[j]]
-            _take_off(offers, standing, j)
+            _take_off(offers, standing, on_many, j)
         choice[j] = way_option[w]
         better += value[choice[j]]
         for p in range(2):
@@ -282,6 +291,9 @@ def exchange(
     choice: IntsOut,
     free: IntsOut,
     held: IntTableOut,
+    wide_starts: Ints,
+    wide_nodes: Ints,
+    wide_gpus: Ints,
 ) -> None:
     """Make a choice better; what comes out is worth at least as much.
 
@@ -293,7 +305,8 @@ def exchange(
         starts: (J + 1,) where the options of each job begin.
         value: (Q,) of each option.
         bundle: (Q,) its bundle.
-        bundle_starts: (B + 1,) where the pieces of each bundle begin.
+        bundle_starts: (B + 1,) where the pieces of each bundle begin, one for each node; of more
+            than two it is enough that there are three.
         piece_class: (E,) class of a piece.
         piece_gpus: (E,) its GPUs.
         cost: (B,) of each bundle.
@@ -307,7 +320,10 @@ def exchange(
         chains: how many chains there are.
         choice: (J,) in and out, the option of each job, -1 for none.
         free: (N,) in and out, GPUs left on each node.
-        held: (J, M) in and out, node of each piece of each job.
+        held: (J, 2) in and out, node of each piece of the jobs on up to two nodes.
+        wide_starts: (J + 1,) where the nodes of each job on more than two begin.
+        wide_nodes: (H,) those nodes.
+        wide_gpus: (H,) its GPUs there.
     """
     offers = (starts, value, bundle, bundle_starts, piece_class, piece_gpus)
     prices = (cost, gain, idle_worth)
@@ -318,10 +334,12 @@ def exchange(
     for j in range(len(choice)):
         if choice[j] >= 0:
             total += value[choice[j]]
-            for p in range(bundle_starts[bundle[choice[j]] + 1] - bundle_starts[bundle[choice[j]]]):
+            pieces = bundle_starts[bundle[choice[j]] + 1] - bundle_starts[bundle[choice[j]]]
+            for p in range(pieces if pieces <= 2 else 0):
                 jobs[held[j, p], many[held[j, p]]] = j
                 many[held[j, p]] += 1
     standing = (choice, held, free, jobs, many)
+    on_many = (wide_starts, wide_nodes, wide_gpus)
     wide, states = 0, 1
     while wide < min(MOST_NODES, nodes) and (
         wide == 0 or states * idle_worth.shape[1] <= MOST_STATES
@@ -335,7 +353,7 @@ def exchange(
             return
         _draw_nodes(state, free, False, chosen)
         total += _share_out(
-            offers, prices, standing, of_class, chosen, asking, open_starts, opened, 0.0
+            offers, prices, standing, on_many, of_class, chosen, asking, open_starts, opened, 0.0
         )
     for _ in range(chains):
         if total >= enough:
@@ -348,7 +366,16 @@ def exchange(
             if step == LOOSE_STEPS and (choice == before[0]).all():
                 break
             total += _share_out(
-                offers, prices, standing, of_class, chosen, asking, open_starts, opened, elsewhere
+                offers,
+                prices,
+                standing,
+                on_many,
+                of_class,
+                chosen,
+                asking,
+                open_starts,
+                opened,
+                elsewhere,
             )
         if total < worth:
             choice[:], held[:], free[:], jobs[:], many[:] = before

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched_core.kernels import Floats, Ints, IntsOut, IntTableOut, kernel, scalar
+from hetsched_core.kernels import Floats, Ints, IntsOut, kernel, scalar
 
 NOBODY = -1
 
@@ -16,8 +16,11 @@ NOBODY = -1
 # after and before each node in its list.
 Room = tuple[Ints, Ints, Ints, Ints, Ints]
 
-# Class and GPUs of the pieces of one bundle.
-Pieces = tuple[Ints, Ints]
+# Class and GPUs of the pieces of one bundle, and on how many nodes each is.
+Pieces = tuple[Ints, Ints, Ints]
+
+TRIES = 4
+"""After so many offers that do not fit, a job's other offers are put in order at once."""
 
 
 @scalar
@@ -46,10 +49,23 @@ def _change(room: Room, node: int, by: int) -> None:
 
 
 @scalar
-def _change_all(room: Room, pieces: Pieces, nodes: Ints, sign: int) -> None:
-    """Take pieces from their nodes (sign -1), or give them back (sign 1)."""
-    for p in range(len(pieces[1])):
-        _change(room, nodes[p], sign * pieces[1][p])
+def _change_all(room: Room, pieces: Pieces, nodes: Ints, first: int, sign: int) -> None:
+    """Take pieces from the first so many of their nodes (sign -1), or give them back (sign 1)."""
+    _, gpus, many = pieces
+    at = 0
+    for p in range(len(gpus)):
+        for _ in range(min(many[p], first - at)):
+            _change(room, nodes[at], sign * gpus[p])
+            at += 1
+
+
+@scalar
+def _is_among(node: int, nodes: Ints, first: int) -> bool:
+    """Whether a node is one of the first so many."""
+    found = False
+    for i in range(first):
+        found = found or nodes[i] == node
+    return found
 
 
 @scalar
@@ -59,23 +75,33 @@ def _put(room: Room, pieces: Pieces, nodes: Ints) -> bool:
     `nodes` is filled with where they are. Return whether they found room.
     """
     _, _, head, after, _ = room
-    of_class, gpus = pieces
+    of_class, gpus, many = pieces
+    at = 0
     for p in range(len(gpus)):
-        found = NOBODY
-        for f in range(gpus[p], head.shape[1]):
-            node = head[of_class[p], f]
-            while node >= 0 and (nodes[:p] == node).any():
-                node = after[node]
-            if node >= 0:
-                found = node
-                break
-        if found < 0:
-            for put in range(p):
-                _change(room, nodes[put], gpus[put])
-            return False
-        nodes[p] = found
-        _change(room, found, -gpus[p])
+        for _ in range(many[p]):
+            found = NOBODY
+            for f in range(gpus[p], head.shape[1]):
+                node = head[of_class[p], f]
+                while node >= 0 and _is_among(node, nodes, at):
+                    node = after[node]
+                if node >= 0:
+                    found = node
+                    break
+            if found < 0:
+                _change_all(room, pieces, nodes, at, 1)
+                return False
+            nodes[at] = found
+            at += 1
+            _change(room, found, -gpus[p])
     return True
+
+
+@scalar
+def _pieces_of(bundle: int, bundle_starts: Ints, bought: Pieces) -> Pieces:
+    """Return the pieces of a bundle among those of all."""
+    of_class, gpus, many = bought
+    first, last = bundle_starts[bundle], bundle_starts[bundle + 1]
+    return of_class[first:last], gpus[first:last], many[first:last]
 
 
 @kernel()
@@ -89,10 +115,12 @@ def fill(
     bundle_starts: Ints,
     piece_class: Ints,
     piece_gpus: Ints,
+    piece_nodes: Ints,
     sweeps: int,
     choice: IntsOut,
     free: IntsOut,
-    held: IntTableOut,
+    held_starts: Ints,
+    held: IntsOut,
 ) -> None:
     """Give jobs what was chosen for them where it fits, then use what is left.
 
@@ -111,10 +139,12 @@ def fill(
         bundle_starts: (B + 1,) where the pieces of each bundle begin.
         piece_class: (E,) class of a piece; the widest pieces of a bundle come first.
         piece_gpus: (E,) its GPUs.
+        piece_nodes: (E,) on how many nodes it is.
         sweeps: how many sweeps there are, at most.
         choice: (J,) in and out, the offer of each job, -1 for none.
         free: (N,) in and out, GPUs left on each node.
-        held: (J, M) out, node of each piece of each job.
+        held_starts: (J + 1,) where the nodes of each job begin.
+        held: (H,) out, the node of each piece of each job, node by node.
     """
     nodes = len(of_class)
     widest = 0 if nodes == 0 else free.max()
@@ -123,18 +153,21 @@ def fill(
     room = (of_class, free, head, np.empty(nodes, np.int64), np.empty(nodes, np.int64))
     for back in range(nodes):
         _link(room, nodes - 1 - back)
+    bought = (piece_class, piece_gpus, piece_nodes)
 
     for j in order:
         if choice[j] >= 0:
-            first, last = bundle_starts[bundle[choice[j]]], bundle_starts[bundle[choice[j]] + 1]
-            if not _put(room, (piece_class[first:last], piece_gpus[first:last]), held[j]):
+            pieces = _pieces_of(bundle[choice[j]], bundle_starts, bought)
+            if not _put(room, pieces, held[held_starts[j] : held_starts[j + 1]]):
                 choice[j] = NOBODY
 
     left = free.sum()
     wide = np.zeros(len(cost), np.int64)
     for b in range(len(cost)):
-        wide[b] = piece_gpus[bundle_starts[b] : bundle_starts[b + 1]].sum()
-    tried = np.empty(1 + (starts[1:] - starts[:-1]).max(), np.bool_)
+        for e in range(bundle_starts[b], bundle_starts[b + 1]):
+            wide[b] += piece_gpus[e] * piece_nodes[e]
+    most = (starts[1:] - starts[:-1]).max()
+    tried, gain = np.empty(most, np.bool_), np.empty(most)
     for sweep in range(sweeps):
         changed = False
         for j in order:
@@ -143,33 +176,48 @@ def fill(
             had = choice[j]
             if had >= 0 and sweep == 0:
                 continue
-            worth, was = 0.0, held[j].copy()
+            mine = held[held_starts[j] : held_starts[j + 1]]
+            worth, was = 0.0, mine.copy()
             if had >= 0:
                 worth = value[had]
-                first, last = bundle_starts[bundle[had]], bundle_starts[bundle[had] + 1]
-                _change_all(room, (piece_class[first:last], piece_gpus[first:last]), was, 1)
-                left += piece_gpus[first:last].sum()
+                b = bundle[had]
+                _change_all(room, _pieces_of(b, bundle_starts, bought), was, len(was), 1)
+                left += wide[b]
                 choice[j] = NOBODY
-            for q in range(starts[j], starts[j + 1]):
-                tried[q - starts[j]] = value[q] <= worth or wide[bundle[q]] > left
-            while choice[j] < 0:
-                best, most = NOBODY, -np.inf
-                for q in range(starts[j], starts[j + 1]):
-                    gain = value[q] - cost[bundle[q]] if sweep == 0 else value[q]
-                    if gain > most and not tried[q - starts[j]]:
-                        best, most = q, gain
-                if best < 0:
-                    break
-                tried[best - starts[j]] = True
-                first, last = bundle_starts[bundle[best]], bundle_starts[bundle[best] + 1]
-                if _put(room, (piece_class[first:last], piece_gpus[first:last]), held[j]):
-                    choice[j] = best
-                    left -= piece_gpus[first:last].sum()
+            first, offers = starts[j], starts[j + 1] - starts[j]
+            untried = 0
+            for q in range(first, first + offers):
+                b = bundle[q]
+                tried[q - first] = value[q] <= worth or wide[b] > left
+                untried += not tried[q - first]
+                gain[q - first] = value[q] - cost[b] if sweep == 0 else value[q]
+            ranked = np.empty(0, np.int64)
+            rank = tries = 0
+            while choice[j] < 0 and untried > 0:
+                if tries < TRIES:
+                    best = NOBODY
+                    for i in range(offers):
+                        if not tried[i] and (best < 0 or gain[i] > gain[best]):
+                            best = i
+                else:
+                    if tries == TRIES:
+                        ranked = np.argsort(-gain[:offers], kind="mergesort")
+                    while tried[ranked[rank]]:
+                        rank += 1
+                    best = ranked[rank]
+                tried[best] = True
+                untried -= 1
+                tries += 1
+                b = bundle[first + best]
+                if _put(room, _pieces_of(b, bundle_starts, bought), mine):
+                    choice[j] = first + best
+                    left -= wide[b]
                     changed = True
             if had >= 0 and choice[j] < 0:
-                first, last = bundle_starts[bundle[had]], bundle_starts[bundle[had] + 1]
-                _change_all(room, (piece_class[first:last], piece_gpus[first:last]), was, -1)
-                left -= piece_gpus[first:last].sum()
-                choice[j], held[j] = had, was
+                b = bundle[had]
+                _change_all(room, _pieces_of(b, bundle_starts, bought), was, len(was), -1)
+                left -= wide[b]
+                choice[j] = had
+                mine[:] = was
         if not changed and sweep > 0:
             break

@@ -29,6 +29,12 @@ _DEVEX = 1
 _AS_IT_IS = 0
 """No scaling by the solver."""
 
+_LOOK, _NONZEROS = 1000, 3
+"""Work of each look of a solver at its limits, and for how many nonzeros of a programme one more.
+
+Measured on programmes of `hetsched_core.choose`: 1 to 7 ms with 1,000 to 22,000 nonzeros.
+"""
+
 _EXACT = 1e-9
 """What a constraint may be missed by. With the usual 1e-7, a job that needs less gets nothing."""
 
@@ -217,12 +223,15 @@ class Limits:
         iterations: simplex or interior-point iterations of a linear programme.
         cutoff: a mixed-integer solve looks only for objectives better than this; its status is
             INFEASIBLE where there are none. A bound that it proves is no better than the cutoff.
+        work: a mixed-integer solve stops after so much; a unit takes about a microsecond, and equal
+            input takes equally many.
     """
 
     gap: float = 0.0
     nodes: int | None = None
     iterations: int | None = None
     cutoff: float | None = None
+    work: int | None = None
 
 
 class SolverStatus(StrEnum):
@@ -251,6 +260,7 @@ class Solution:
         row_duals: (M,) change of the objective for one more unit of each row's bound; linear
             programmes only.
         limits: the limits that were hit, in words.
+        work: what a mixed-integer solve took of the work that it was limited to.
     """
 
     status: SolverStatus
@@ -260,6 +270,7 @@ class Solution:
     gap: float | None = None
     row_duals: Floats | None = None
     limits: tuple[str, ...] = ()
+    work: int = 0
 
 
 def solve(
@@ -286,6 +297,9 @@ def solve(
     inside = point is Point.INTERIOR and not mixed
     # Presolve would answer for part of the variables with a corner.
     highs = _load(program, limits, mixed=mixed, inside=inside, presolve=presolve and not inside)
+    looks = _Looks(limits.work, _LOOK + len(program.matrix.values) // _NONZEROS)
+    if mixed and limits.work is not None:
+        highs.cbMipInterrupt += looks.look
     highs.run()
     status = highs.getModelStatus()
     if status is _Model.kUnknown and inside:
@@ -294,24 +308,46 @@ def solve(
     match status:
         case _Model.kOptimal:
             if mixed:
-                return _mixed(highs, program, limits, SolverStatus.OPTIMAL)
+                return _mixed(highs, program, limits, SolverStatus.OPTIMAL, looks)
             return _optimal(highs, inside=inside)
         case _Model.kInfeasible | _Model.kObjectiveBound:
-            return Solution(status=SolverStatus.INFEASIBLE)
+            return Solution(status=SolverStatus.INFEASIBLE, work=looks.work)
         case _Model.kUnbounded:
             return Solution(status=SolverStatus.UNBOUNDED)
         case _Model.kUnboundedOrInfeasible:
             return Solution(status=SolverStatus.NO_OPTIMUM)
-        case _Model.kIterationLimit | _Model.kSolutionLimit:
-            reached = ("nodes",) if mixed else ("iterations",)
-            if mixed and highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible:
-                return _mixed(highs, program, limits, SolverStatus.FEASIBLE, reached)
-            return Solution(status=SolverStatus.NOT_FOUND, limits=reached)
+        case _Model.kIterationLimit | _Model.kSolutionLimit | _Model.kInterrupt:
+            if mixed:
+                return _mixed(highs, program, limits, SolverStatus.FEASIBLE, looks)
+            return Solution(status=SolverStatus.NOT_FOUND, limits=("iterations",))
     raise SolverError(
         f"HiGHS {highs.version()} ended with {highs.modelStatusToString(status)!r} on "
         f"{len(program.cost)} columns and {program.matrix.rows} rows; "
         "look for coefficients that differ by more than 1e9"
     )
+
+
+class _Looks:
+    """Stops a mixed-integer solve once it has looked at its limits often enough.
+
+    It does so about once for each linear programme that it solves. Nodes say little about the work:
+    half a second may pass at the root, and 5,000 may take 0.1 s.
+    """
+
+    def __init__(self, most: int | None, each: int) -> None:
+        self._most, self._each = math.inf if most is None else most, each
+        self.work = 0
+
+    @property
+    def used_up(self) -> bool:
+        """Whether that is why it stopped."""
+        return self.work >= self._most
+
+    def look(self, event: highspy.HighsCallbackEvent) -> None:
+        """Count, and stop the solve."""
+        self.work += self._each
+        if self.used_up:
+            event.interrupt()
 
 
 def _load(
@@ -387,30 +423,37 @@ def _optimal(highs: highspy.Highs, *, inside: bool) -> Solution:
 
 
 def _mixed(
-    highs: highspy.Highs,
-    program: Program,
-    limits: Limits,
-    status: SolverStatus,
-    reached: tuple[str, ...] = (),
+    highs: highspy.Highs, program: Program, limits: Limits, status: SolverStatus, looks: _Looks
 ) -> Solution:
-    info = highs.getInfo()
-    objective, bound = info.objective_function_value, info.mip_dual_bound
-    if limits.cutoff is not None:
+    """Return what a mixed-integer solve found, which a limit ended if it is FEASIBLE."""
+    objective, bound = highs.getInfo().objective_function_value, _proven(highs, program, limits)
+    reached: tuple[str, ...] = ()
+    if status is SolverStatus.FEASIBLE:
+        reached = ("work",) if looks.used_up else ("nodes",)
+    found = highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible
+    if found and limits.cutoff is not None:
         sign = 1.0 if program.maximise else -1.0
-        if sign * objective <= sign * limits.cutoff:
-            # HiGHS has come across it on its way; nothing better may be known to be there.
-            worse = (
-                SolverStatus.INFEASIBLE
-                if status is SolverStatus.OPTIMAL
-                else SolverStatus.NOT_FOUND
-            )
-            return Solution(status=worse, limits=reached)
-        bound = sign * max(sign * bound, sign * limits.cutoff)
+        # HiGHS may have come across it on its way; nothing better may be known to be there.
+        found = sign * objective > sign * limits.cutoff
+    if not found:
+        if status is SolverStatus.OPTIMAL:
+            return Solution(status=SolverStatus.INFEASIBLE, work=looks.work)
+        return Solution(status=SolverStatus.NOT_FOUND, bound=bound, limits=reached, work=looks.work)
     return Solution(
         status=status,
         x=np.array(highs.getSolution().col_value),
         objective=objective,
-        bound=bound if math.isfinite(bound) else None,
-        gap=abs(objective - bound) / max(abs(objective), 1e-9) if math.isfinite(bound) else None,
+        bound=bound,
+        gap=None if bound is None else abs(objective - bound) / max(abs(objective), 1e-9),
         limits=reached,
+        work=looks.work,
     )
+
+
+def _proven(highs: highspy.Highs, program: Program, limits: Limits) -> float | None:
+    """Return what no solution of a mixed-integer programme is better than, so far."""
+    bound = highs.getInfo().mip_dual_bound
+    if limits.cutoff is not None:
+        sign = 1.0 if program.maximise else -1.0
+        bound = sign * max(sign * bound, sign * limits.cutoff)
+    return bound if math.isfinite(bound) else None

@@ -34,10 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.entries import MIXED_ONLY, NO_ROOM
+from hetsched_core.placement.keep import may_keep, present
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops.configurations import JobOptions
 from hetsched_core.policies.hops.hops import Hops, refuse_outside
-from hetsched_core.policies.hops.room import configuration_of
+from hetsched_core.policies.hops.room import configuration_of, pieces_of
 from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import SolverInput
 from hetsched_core.policies.job_size import expected_run_s
@@ -154,12 +155,20 @@ class _SteadyRound(HopsRound):
         super().share_out()
         # Those that GPUs of one type cannot hold are not in the queue.
         able = np.flatnonzero(~self._busy_profiling)
-        beyond = np.setdiff1d(able, [*self._queue, *self._placed])
-        for at in (*beyond.tolist(), *self._waiting.tolist()):
+        beyond = np.setdiff1d(able, [*self._queue, *self._placed]).tolist()
+        beyond = [at for at in beyond if not self._stays(at)]
+        # Of a kind to which what is left is of no use, thousands may wait.
+        refused: set[int] = set()
+        for at in (*beyond, *self._waiting.tolist()):
             if int(self._room.gpus.sum()) < 2:
                 break
-            if Shape.MIXED_TYPES in self._snapshot.shapes_for(self._views[at].job):
-                self._mix(at)
+            kind = int(self._demand.kind[at])
+            if kind in refused or not self._may_mix(self._views[at].job):
+                continue
+            if self._mix(at):
+                refused.clear()
+            else:
+                refused.add(kind)
 
     @property
     def some_job_cannot_wait(self) -> bool:
@@ -260,20 +269,40 @@ class _SteadyRound(HopsRound):
         gain: Floats = (options.speed / mean[options.job]) ** self._steady.power
         return gain
 
-    def _mix(self, at: int) -> None:
-        """Give a waiting job idle GPUs of several types.
+    def _stays(self, at: int) -> bool:
+        """Let a job keep what it has if no other got it; return whether it does."""
+        view, room = self._views[at], self._room
+        has = present(self._snapshot, view)
+        if has is None or not may_keep(self._snapshot, view, has):
+            return False
+        nodes, gpus = pieces_of(self._snapshot.cluster, has)
+        need = self._demand.needs[self._demand.need[self._demand.kind[at]]]
+        if not room.holds(nodes, gpus, need):
+            return False
+        room.take(nodes, gpus, need)
+        self._placed[at] = has
+        return True
 
-        If it is fast enough on them, or could never run on those of one type.
+    def _may_mix(self, job: Job) -> bool:
+        """Whether a job may have GPUs of several types on several nodes."""
+        several = job.max_nodes is None or job.max_nodes > 1
+        return several and Shape.MIXED_TYPES in self._snapshot.shapes_for(job)
+
+    def _mix(self, at: int) -> bool:
+        """Give a waiting job idle GPUs of several types; return whether it got any.
+
+        It does if it is fast enough on them, and if it could never run on those of one type.
         """
         job, demand, room = self._views[at].job, self._demand, self._room
         kind = demand.kind[at]
         need, runs_on = demand.needs[demand.need[kind]], demand.types[kind]
         most = job.max_nodes
-        if most is not None and most < 2:
-            return
         usable = np.where(runs_on[room.layout.type_of], room.usable([need])[0], 0)
         nodes = np.argsort(-usable, kind="stable")
+        total = int(usable.sum())
         for count in reversed(job.requirements.counts):
+            if count > total:
+                continue
             gpus = _parts(count, job, usable[nodes])
             some = gpus > 0
             if most is not None and some.sum() > most:
@@ -288,7 +317,8 @@ class _SteadyRound(HopsRound):
             if speed > 0 and (fast or self._runs_on_mixes_alone(self._views[at])):
                 room.take(nodes[some], gpus[some], need)
                 self._placed[at] = where
-                return
+                return True
+        return False
 
     def _runs_on_mixes_alone(self, view: JobView) -> bool:
         snapshot = self._snapshot
@@ -323,9 +353,10 @@ def least_of_the_shorter(left_s: Floats, priorities: Floats, than_s: Floats) -> 
 
 
 def _parts(count: int, job: Job, usable: Ints) -> Ints:
-    """Return (N,) GPUs on nodes of which so many are usable, the most first; less if they lack.
+    """Return (N,) how many GPUs to take of each node; fewer than `count` where it lacks them.
 
-    A job that has to be on several nodes has as many on each, on as few nodes as it may.
+    `usable` is (N,), the most first. A job that has to be on several nodes has as many on each,
+    on as few nodes as it may.
     """
     gpus: Ints = np.clip(count - _before(usable), 0, usable)
     if job.min_nodes < 2:

@@ -37,7 +37,11 @@ class ReasonCode(Enum):
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
     BEGIN = ("begin", Horizon.NOT_YET, "its user lets it start later")
     INVALID_PLAN = ("invalid_plan", Horizon.NOT_YET, "what was planned for it breaks a rule")
-    REFUSED = ("refused", Horizon.NOT_YET, "Slurm did not take its last placement, or would take none")
+    REFUSED = (
+        "refused",
+        Horizon.NOT_YET,
+        "Slurm did not take its last placement, or would take none",
+    )
     DEPENDENCY_NEVER = (
         "dependency_never",
         Horizon.NEVER,

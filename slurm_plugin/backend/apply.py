@@ -54,12 +54,15 @@ class ApplyResult:
         put_off: those that were not tried, or not known to be made, because Slurm went away or
             there was no more time.
         away: what was said when it did; "" if it did not.
+        stuck: jobs of which a placement was refused, and to undo it, too: Slurm takes no change of
+            them, as of those that have ended meanwhile.
     """
 
     made: tuple[Change, ...]
     refused: tuple[tuple[Change, str], ...]
     put_off: tuple[Change, ...]
     away: str = ""
+    stuck: frozenset[str] = frozenset()
 
     def tried(self, kind: type[Change]) -> frozenset[str]:
         """Return the jobs of the changes of a kind that Slurm has answered, either way."""
@@ -90,6 +93,7 @@ def apply_changes(
     """
     made: list[Change] = []
     refused: list[tuple[Change, str]] = []
+    stuck: set[str] = set()
     queue = sorted(changes, key=_order)
     left = list(queue)
     try:
@@ -102,8 +106,8 @@ def apply_changes(
                     refused.append((step, str(error)))
                     left.remove(change)
                     for entry in reversed(steps[: at + 1]):
-                        if isinstance(entry, Enter):
-                            _undo(backend, entry, sleep, backoff_s)
+                        if isinstance(entry, Enter) and not _undo(backend, entry, sleep, backoff_s):
+                            stuck.add(entry.job)
                     break
             else:
                 made += steps
@@ -111,8 +115,8 @@ def apply_changes(
             if enough():
                 break
     except AwayError as error:
-        return ApplyResult(tuple(made), tuple(refused), tuple(left), str(error))
-    return ApplyResult(tuple(made), tuple(refused), tuple(left))
+        return ApplyResult(tuple(made), tuple(refused), tuple(left), str(error), frozenset(stuck))
+    return ApplyResult(tuple(made), tuple(refused), tuple(left), stuck=frozenset(stuck))
 
 
 def _attempt(
@@ -137,9 +141,10 @@ def _undo(
     change: Enter,
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...],
-) -> None:
-    """Bring a job back; one that refuses this too has ended or started, and needs nothing."""
+) -> bool:
+    """Bring a job back; return whether Slurm took that: it does not if it has ended or started."""
     try:
         _attempt(backend, change.otherwise, sleep, backoff_s)
     except RefusedError:
-        return
+        return False
+    return True

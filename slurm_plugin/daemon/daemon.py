@@ -431,8 +431,10 @@ class Daemon:
         return self._record(snapshot, plan, took_s), _told(violations)
 
     def _renewing(self) -> AbstractContextManager[None]:
-        """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
-        wanted = None if self._mode is DaemonMode.SHADOW else self._wanted(self._clock())
+        """Return what keeps the nodes held while a policy thinks, if they are to be held."""
+        now = self._clock()
+        held = self._mode is DaemonMode.ENFORCE and not self._refusals.given_back(now)
+        wanted = self._wanted(now) if held else None
         return renewing(self._backend, wanted, self._settings.slack_s * _RENEW)
 
     def _holding(self, now: float) -> tuple[Change, ...]:

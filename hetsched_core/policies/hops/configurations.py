@@ -7,16 +7,16 @@ possible, each filled as far as possible.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.problem import runs_of, starts_of
+from hetsched_core.choose.problem import bundle_codes, runs_of, starts_of
 from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, of_jobs, on_classes
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.demand import HopsDemand
@@ -59,7 +59,7 @@ class Catalogue:
         starts: (D T U + 1,) where the configurations of each triple begin.
         spread_from: (D T U,) where the distributed ones among them begin.
         piece_from: (Q+1,) where the pieces of each configuration begin.
-        pieces: (P, 2) class and GPUs of each piece, ascending.
+        pieces: (P, 3) class and GPUs of each piece, ascending, and on how many nodes it is.
     """
 
     starts: Ints
@@ -69,22 +69,18 @@ class Catalogue:
 
     def code(self) -> Ints:
         """Return (Q,) numbers that are equal where the pieces are."""
-        seen: dict[bytes, int] = {}
-        raw, bounds = self.pieces.tobytes(), (16 * self.piece_from).tolist()
-        return np.array(
-            [seen.setdefault(raw[a:b], len(seen)) for a, b in pairwise(bounds)],
-            np.int64,
-        )
+        return bundle_codes(self.piece_from, *np.ascontiguousarray(self.pieces.T))
 
     def with_more(self, configurations: Sequence[Sequence[tuple[int, int]]]) -> Catalogue:
-        """Return the catalogue with more configurations, (class, GPUs) each, behind the others."""
-        pieces = [piece for configuration in configurations for piece in sorted(configuration)]
-        ends = self.piece_from[-1] + starts_of([len(each) for each in configurations])
+        """Return the catalogue with more configurations, (class, GPUs) by node, behind it."""
+        counted = [Counter(configuration) for configuration in configurations]
+        pieces = [(*piece, nodes) for each in counted for piece, nodes in sorted(each.items())]
+        ends = self.piece_from[-1] + starts_of([len(each) for each in counted])
         return Catalogue(
             self.starts,
             self.spread_from,
             np.concatenate([self.piece_from, ends[1:]]),
-            np.concatenate([self.pieces, np.array(pieces, np.int64).reshape(-1, 2)]),
+            np.concatenate([self.pieces, np.array(pieces, np.int64).reshape(-1, 3)]),
         )
 
 
@@ -162,7 +158,7 @@ def catalogue_of(
     entries = classes.usable.shape[0] * (len(classes.type_from) - 1) * len(wants)
     starts, spread_from = np.zeros(entries + 1, np.int64), np.zeros(entries, np.int64)
     size = np.zeros(2, np.int64)
-    ends, pieces = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    ends, pieces = np.zeros(0, np.int64), np.zeros((0, 3), np.int64)
     for write in (False, True):
         on_classes(
             wants,
@@ -185,7 +181,7 @@ def catalogue_of(
             pieces,
         )
         if not write:
-            ends, pieces = np.zeros(size[0], np.int64), np.zeros((size[1], 2), np.int64)
+            ends, pieces = np.zeros(size[0], np.int64), np.zeros((size[1], 3), np.int64)
     return Catalogue(starts, spread_from, np.concatenate([np.zeros(1, np.int64), ends]), pieces)
 
 
@@ -297,21 +293,21 @@ class Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobOptions:
-    """What each of J jobs could get: Q options with P pieces, those of one job together.
+    """What each of J jobs could get: Q options, those of one job together.
 
     Attributes:
         job: (Q,) whose option it is.
         stays: (Q,) 1 where it is what the job has, else 0.
         speed: (Q,) samples/s.
-        piece_from: (Q+1,) where the pieces of each option begin.
-        pieces: (P, 2) class and GPUs of each piece.
+        configuration: (Q,) which of the catalogue's it is.
+        catalogue: the configurations.
     """
 
     job: Ints
     stays: Ints
     speed: Floats
-    piece_from: Ints
-    pieces: Ints
+    configuration: Ints
+    catalogue: Catalogue
 
     def gain(self) -> Floats:
         """Return (Q,) speed over the least speed of the same job's options (G, section 3.6)."""
@@ -340,18 +336,15 @@ def options_of(
     slowest = np.minimum.reduceat(
         classes.factor[:, catalogue.pieces[:, 0]], catalogue.piece_from[:-1], axis=1
     )
-    pieces = catalogue.piece_from[segments.end] - catalogue.piece_from[segments.begin]
-    own_pieces = np.diff(catalogue.piece_from)[own[own >= 0]]
-    most = segments.sums(segments.end - segments.begin)[kind].sum() + len(own_pieces)
-    most_pieces = segments.sums(pieces)[kind].sum() + own_pieces.sum()
+    most = segments.sums(segments.end - segments.begin)[kind].sum() + (own >= 0).sum()
     found = JobOptions(
         np.empty(most, np.int64),
         np.empty(most, np.int64),
         np.empty(most),
-        np.zeros(most + 1, np.int64),
-        np.empty((most_pieces, 2), np.int64),
+        np.empty(most, np.int64),
+        catalogue,
     )
-    size = np.zeros(2, np.int64)
+    size = np.zeros(1, np.int64)
     of_jobs(
         kind,
         segments.start,
@@ -360,23 +353,20 @@ def options_of(
         segments.speed,
         generator.speeds.row[demand.profile],
         slowest,
-        catalogue.piece_from,
-        catalogue.pieces,
         catalogue.code(),
         own,
         own_speed,
         found.job,
         found.stays,
         found.speed,
-        found.piece_from,
-        found.pieces,
+        found.configuration,
         size,
     )
-    many, used = size.tolist()
+    many = int(size[0])
     return JobOptions(
         found.job[:many],
         found.stays[:many],
         found.speed[:many],
-        found.piece_from[: many + 1],
-        found.pieces[:used],
+        found.configuration[:many],
+        catalogue,
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose import NodeClasses
 from hetsched_core.placement.free import PerGpu
-from hetsched_core.types import Cluster, Configuration, Snapshot, SpeedTable
+from hetsched_core.types import Cluster, Configuration, NodeCondition, Snapshot, SpeedTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -120,10 +120,12 @@ class Room:
     @classmethod
     def of(cls, snapshot: Snapshot, layout: ClusterLayout) -> Room:
         """Return what managed jobs may use altogether, running ones included."""
-        room = cls.healthy(layout)
+        room, up = cls.healthy(layout), NodeCondition.UP
         for at, view in enumerate(snapshot.node_views()):
-            room.open[at] = view.open
-            room.gpus[at] = max(0, view.capacity) if view.open else 0
+            # Most nodes are as they are when healthy, and all are looked at for each plan.
+            if view.condition is not up or view.left_out or view.foreign_gpus:
+                room.open[at] = view.open
+                room.gpus[at] = max(0, view.capacity) if view.open else 0
             if view.foreign_cpus or view.foreign_memory_mb:
                 host = layout.host_of[at]
                 room.cpus[host] -= view.foreign_cpus

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose import MOST_WORK
 from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM, plan_placing
 from hetsched_core.placement.keep import entry_at, lasting, may_keep, present, staying
 from hetsched_core.placement.pack import why_no_nodes
@@ -24,6 +25,7 @@ from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
     HopsNotes,
+    Priority,
     known_run_times,
     priorities_of,
     sensitivity_adjustment,
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_BETWEEN_ROUNDS = 4
+"""Programmes for what is left over get this part of the work: they are solved far more often."""
+
 _SHUT = {code: Waiting(Reason(code)) for code in (ReasonCode.NODES_DOWN, ReasonCode.CLOSED)}
 _BELOW_WINDOW = Waiting(Reason(ReasonCode.BELOW_WINDOW))
 _PROFILING = Waiting(Reason(ReasonCode.PROFILING))
@@ -76,8 +81,7 @@ class HopsRound:
         layout = layout_of(snapshot.cluster, policy.groups)
         self._gpus = int(layout.gpus.sum())
         self._everything = Room.of(snapshot, layout)
-        self._room = self._everything.copy()
-        self._kept = _keepers(snapshot, self._room, new_round=new_round)
+        self._kept, self._room = _keepers(snapshot, self._everything, new_round=new_round)
         self._profiles = profiling.running_profiles(snapshot, self._room)
         self._views = [
             view
@@ -100,6 +104,7 @@ class HopsRound:
         )
         # (J,) what each counts for the site's sake, beside what the policy makes of it.
         self._due = np.ones(len(self._views))
+        self._most_work = MOST_WORK if new_round else MOST_WORK // _BETWEEN_ROUNDS
         self._placed: dict[int, Configuration] = {}
         self._outcomes: list[SolverOutput] = []
         self._queue: Ints = np.zeros(0, np.int64)
@@ -132,6 +137,9 @@ class HopsRound:
         }
         for at, where in self._placed.items():
             placed[views[at].id] = entry_at(snapshot, views[at], where)
+        if len(placed) == len(snapshot.jobs) and self._ends_change_nothing(valid_from_s):
+            # Nobody waits for what falls free before the next round.
+            replan = replace(replan, room={})
         queued = {views[at].id for at in self._queue.tolist()}
         in_window = {views[at].id for at in self._window.tolist()}
 
@@ -291,6 +299,7 @@ class HopsRound:
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,
+            work=self._most_work - sum(each.work for each in self._outcomes),
         )
         self._outcomes.append(outcome)
         take(self._room, demand, outcome.placed)
@@ -355,6 +364,14 @@ class HopsRound:
         shut = why_no_nodes(snapshot, view.job)
         return NO_ROOM if shut is None else _SHUT[shut]
 
+    def _ends_change_nothing(self, valid_from_s: float) -> bool:
+        """Whether an end matters to no job that has a place, until the next plan that is due.
+
+        Not where it does to the notes, nor where places are those of a round that is to come.
+        """
+        noted = self._policy.priority is Priority.FINISH_TIME_FAIRNESS
+        return not noted and valid_from_s <= self._snapshot.now
+
     def _new_notes(self) -> HopsNotes:
         prices = self._outcomes[0].prices if self._new_round and self._outcomes else {}
         return replace(self._notes, prices=prices) if prices else self._notes
@@ -377,30 +394,34 @@ class HopsRound:
         )
 
 
-def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Configuration]:
-    """Return the jobs that keep what they have, and take that out of `room`.
+def _keepers(
+    snapshot: Snapshot, everything: Room, *, new_round: bool
+) -> tuple[dict[str, Configuration], Room]:
+    """Return the jobs that keep what they have, and what they leave of everything.
 
     Within a round every job does that can. In a new one those alone that may not be stopped, or
     whose nodes close: they end where they are.
     """
-    keep = {}
+    keep, all_open = {}, bool(everything.open.all())
     for view in snapshot.jobs.values():
         if view.blocked is not None:
             continue
-        fixed = not view.job.preemptible
+        job = view.job
         # What is to start may have started when a plan takes effect that is made ahead.
         has = lasting(snapshot, view)
         if has is None:
             continue
-        # On a node that is no place for it any more, it ends where it is, too.
-        closed = any(
-            not (snapshot.nodes[name].open and view.job.may_start_on(name)) for name, _ in has
-        )
-        if may_keep(snapshot, view, has) and (closed or fixed or not new_round):
-            keep[view.job.id] = has
-    taken = room.copy()
-    _take(snapshot, taken, keep)
-    if taken.overdrawn:
+        stays = not new_round or not job.preemptible
+        if not stays and not (all_open and job.nodes is None and not job.closed):
+            # On a node that is no place for it any more, it ends where it is, too.
+            stays = any(
+                not (snapshot.nodes[name].open and job.may_start_on(name)) for name, _ in has
+            )
+        if stays and may_keep(snapshot, view, has):
+            keep[job.id] = has
+    room = everything.copy()
+    _take(snapshot, room, keep)
+    if room.overdrawn:
         # Other users of the nodes have grown, or others run where a job was to: look at each.
         stay = staying(snapshot)
         if new_round:
@@ -408,8 +429,9 @@ def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Co
             keep = {at: has for at, has in keep.items() if at in stay or jobs[at].configuration}
         else:
             keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
-    _take(snapshot, room, keep)
-    return keep
+        room = everything.copy()
+        _take(snapshot, room, keep)
+    return keep, room
 
 
 def _take(snapshot: Snapshot, room: Room, keep: dict[str, Configuration]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose import (
+    MOST_WORK,
     ChooseProblem,
     JobPieces,
     OptionColumns,
@@ -70,7 +71,8 @@ class SolverInput:
 class SolverOutput:
     """Where jobs go: job -> nodes and GPUs; and how that was found.
 
-    `bound` is what no plan could exceed; None where jobs were served in turn alone.
+    `bound` is what no plan could exceed; None where jobs were served in turn alone. `work` is what
+    the solver of integer programmes took.
     """
 
     placed: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class SolverOutput:
     method: str = ""
     limits: tuple[str, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
+    work: int = 0
 
 
 def plan_once(
@@ -89,6 +92,7 @@ def plan_once(
     prices: Mapping[str, float],
     *,
     strict: bool,
+    work: int = MOST_WORK,
 ) -> SolverOutput:
     """Choose configurations and nodes for some jobs on what is free.
 
@@ -99,13 +103,14 @@ def plan_once(
         room: what is free; what the jobs have counts as free too.
         prices: by class of node, from an earlier plan: where to begin the search.
         strict: serve the jobs in turn, whatever they weigh (lambda = infinity).
+        work: what integer programmes may take.
     """
     task = _Task.of(setting, jobs, room)
     best = task.best(weights)
     head = 0 if strict else jobs_that_count(best, setting.gap)
     outcome = SolverOutput(bound=None if strict else 0.0)
     if head:
-        outcome = task.programme(head, weights, prices)
+        outcome = task.programme(head, weights, prices, work)
     if head < len(jobs):
         left = room.copy()
         take(left, setting.generator.demand, outcome.placed)
@@ -118,6 +123,7 @@ def plan_once(
             method=f"{outcome.method}; {in_turn.method}" if head else in_turn.method,
             limits=outcome.limits,
             prices=outcome.prices,
+            work=outcome.work,
         )
     return outcome
 
@@ -172,11 +178,13 @@ class _Task:
         np.maximum.at(best, self.options.job, self.worth * weights[self.options.job])
         return best
 
-    def programme(self, head: int, weights: Floats, prices: Mapping[str, float]) -> SolverOutput:
+    def programme(
+        self, head: int, weights: Floats, prices: Mapping[str, float], work: int
+    ) -> SolverOutput:
         """Choose for the first `head` jobs by the integer programme."""
         problem = self._problem(head, weights)
         labels = self.classes.nodes.label
-        choice = choose(problem, gap=self.setting.gap, prices=_warm_prices(labels, prices))
+        choice = choose(problem, self.setting.gap, _warm_prices(labels, prices), work)
         return SolverOutput(
             placed=self._nodes(problem, choice.option),
             objective=choice.objective,
@@ -184,6 +192,7 @@ class _Task:
             method=choice.method,
             limits=choice.limits,
             prices=dict(zip(labels, choice.prices.tolist(), strict=True)),
+            work=choice.work,
         )
 
     def in_turn(self, weights: Floats) -> SolverOutput:
@@ -200,15 +209,17 @@ class _Task:
     def _problem(self, head: int, weights: Floats) -> ChooseProblem:
         options = self.options
         many = int(np.searchsorted(options.job, head))
-        pieces = options.pieces[: options.piece_from[many]]
+        node_class, gpus, nodes = np.ascontiguousarray(options.catalogue.pieces.T)
         return ChooseProblem(
             self.classes.nodes,
             OptionColumns(
                 job=options.job[:many],
                 value=self.worth[:many] * weights[options.job[:many]],
-                starts=options.piece_from[: many + 1],
-                piece_class=np.ascontiguousarray(pieces[:, 0]),
-                piece_gpus=np.ascontiguousarray(pieces[:, 1]),
+                bundle=options.configuration[:many],
+                starts=options.catalogue.piece_from,
+                piece_class=node_class,
+                piece_gpus=gpus,
+                piece_nodes=nodes,
             ),
             head,
         )
@@ -220,7 +231,7 @@ class _Task:
         found = assign_nodes(problem, option, classes.member_class, now)
         if found is None:
             # Pieces of one job may share a node in the programme. Without such jobs it always fits.
-            alone = np.diff(problem.options.starts)[option] == 1
+            alone = problem.options.nodes[option] == 1
             option = np.where(alone, option, -1)
             found = assign_nodes(problem, option, classes.member_class, now)
         assert found is not None

@@ -153,7 +153,12 @@ def as_slurm_spreads(
     if gpus < 2 or ways_to_fit(job, cluster, speeds, LIVE_SHAPES):
         return job
     spread = replace(job, shapes=shapes)
-    most = max((node.gpus for node in cluster if job.accepts_type(node.gpu_type)), default=0)
+    may = (
+        node.gpus
+        for node in cluster
+        if job.accepts_type(node.gpu_type) and (job.nodes is None or node.name in job.nodes)
+    )
+    most = max(may, default=0)
     if own.gpus and not own.gpus_on_each and gpus > most * (job.min_nodes - 1):
         # It is on as many nodes anyhow, and those that must be several would have to be alike.
         spread = replace(spread, min_nodes=1)

@@ -13,16 +13,19 @@ GIVEN_BACK_S = 300.0
 _LEAST_JOBS = 3
 """So many jobs must have been refused: one may be odd by itself."""
 
+_AGAIN_S = 90.0
+"""Within which what was refused is tried again; if not, it is gone, or waits for something."""
+
 
 class Refusals:
-    """The placements that Slurm has refused since it took one.
+    """The jobs of which Slurm takes no change, not even back, since it took a placement.
 
     A site's own `slurm_job_modify` that fails, for example, refuses every change of every job.
     """
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._jobs: set[str] = set()
+        self._last_s: dict[str, float] = {}
         self._since_s = self._until_s = -math.inf
         self._words = ""
 
@@ -32,20 +35,22 @@ class Refusals:
         Args:
             outcome: what was made, and what was refused.
             now: seconds UTC.
-            for_s: after so many seconds of refusals alone the nodes are given back.
+            for_s: the nodes are given back once it has been so for so many seconds.
         """
-        if any(isinstance(change, Enter) for change in outcome.made):
-            self._jobs.clear()
-        refused = {c.job: words for c, words in outcome.refused if isinstance(c, Enter)}
-        if not refused:
+        made = any(isinstance(change, Enter) for change in outcome.made)
+        before = {} if made else self._last_s
+        self._last_s = {job: at for job, at in before.items() if 0 <= now - at < _AGAIN_S}
+        if not outcome.stuck:
             return
-        if not self._jobs or now < self._since_s:
+        if not self._last_s:
             self._since_s = now
-        self._jobs |= refused.keys()
-        self._words = next(iter(refused.values()))
-        if len(self._jobs) >= _LEAST_JOBS and now - self._since_s >= for_s:
+        self._last_s |= dict.fromkeys(outcome.stuck, now)
+        self._words = next(
+            words for change, words in outcome.refused if change.job in outcome.stuck
+        )
+        if len(self._last_s) >= _LEAST_JOBS and now - self._since_s >= for_s:
             self._until_s = now + GIVEN_BACK_S
-            self._jobs.clear()
+            self._last_s = {}
 
     def given_back(self, now: float) -> bool:
         """Whether Slurm has the nodes now."""
@@ -56,6 +61,7 @@ class Refusals:
         if not self.given_back(now):
             return ""
         return (
-            "Slurm refuses every placement, and has the nodes back for five minutes; it says "
-            f"{self._words}. Does the site's own slurm_job_modify fail? Slurm's log tells"
+            "Slurm takes no change of any job that is placed, and has the nodes back for five "
+            f"minutes; it says {self._words}. Does the site's own slurm_job_modify fail? Slurm's "
+            "log tells"
         )

@@ -47,7 +47,7 @@ def main(problems: int, seed: int = 1) -> None:
         solver.FEW_OPTIONS, solver.ENOUGH_OPEN = ((few, enough), (0, 0), (0, enough))[at % 4 % 3]
         vars(solver)["improve_by_exchange"] = (improve_by_exchange, as_it_is)[at // 12 % 2]
         problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
-        found, best = choose(problem, gap=0.0), best_value(problem)
+        found, best = choose(problem, gap=0.0, work=10**9), best_value(problem)
         node_class = problem.classes.of_node
         nothing = JobPieces.none(problem.jobs)
         placed = assigned(problem, found.option, node_class, nothing)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.problem import ChooseProblem, NodeClasses, OptionColumns
+from hetsched_core.choose.problem import ChooseProblem, NodeClasses, OptionColumns, starts_of
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TYPES = 5
@@ -64,7 +65,7 @@ def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> Ch
         NodeClasses(
             np.full(TYPES, NODE_GPUS, np.int64), nodes, tuple(f"type-{t}" for t in range(TYPES))
         ),
-        OptionColumns(
+        OptionColumns.apart(
             job=job,
             value=priority[job] ** power * gain,
             starts=starts,
@@ -82,8 +83,10 @@ def in_id_order(problem: ChooseProblem) -> ChooseProblem:
     """
     classes, options = problem.classes, problem.options
     first = np.concatenate([[0], np.cumsum(classes.count)])
-    pieces = np.diff(options.starts)
-    of_class = options.piece_class[options.starts[:-1]]
+    pieces = options.nodes
+    of_class, gpus = _widest_first(options)
+    first_piece = starts_of(pieces)
+    of_class = of_class[first_piece[:-1]]
     ways = np.maximum(0, classes.count[of_class] - pieces + 1)
     origin = np.repeat(np.arange(len(options)), ways)
     way = np.arange(len(origin)) - np.repeat(np.cumsum(ways) - ways, ways)
@@ -98,12 +101,12 @@ def in_id_order(problem: ChooseProblem) -> ChooseProblem:
             np.ones(nodes, np.int64),
             tuple(f"node-{n}" for n in range(nodes)),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             job=options.job[origin],
             value=options.value[origin],
             starts=starts,
             piece_class=first[of_class[origin]][option] + way[option] + place,
-            piece_gpus=options.piece_gpus[options.starts[origin][option] + place],
+            piece_gpus=gpus[first_piece[origin][option] + place],
         ),
         problem.jobs,
     )
@@ -116,11 +119,12 @@ def in_groups(problem: ChooseProblem, groups: int) -> ChooseProblem:
     """
     classes, options = problem.classes, problem.options
     count = np.stack([(classes.count + g) // groups for g in range(groups)], axis=1)
-    sizes = np.diff(options.starts)
+    sizes = options.nodes
+    of_class, gpus = _widest_first(options)
     origin = np.repeat(np.arange(len(sizes)), groups)
     piece = np.repeat(np.arange(len(origin)), sizes[origin])
     starts = np.concatenate([[0], np.cumsum(sizes[origin])])
-    at = options.starts[origin][piece] + np.arange(len(piece)) - starts[piece]
+    at = starts_of(sizes)[origin][piece] + np.arange(len(piece)) - starts[piece]
     return ChooseProblem(
         NodeClasses(
             np.repeat(classes.capacity, groups),
@@ -129,15 +133,22 @@ def in_groups(problem: ChooseProblem, groups: int) -> ChooseProblem:
             kind=np.repeat(np.arange(len(classes)), groups),
             pool=np.tile(np.arange(groups), len(classes)),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             options.job[origin],
             options.value[origin],
             starts,
-            options.piece_class[at] * groups + piece % groups,
-            options.piece_gpus[at],
+            of_class[at] * groups + piece % groups,
+            gpus[at],
         ),
         problem.jobs,
     )
+
+
+def _widest_first(options: OptionColumns) -> tuple[Ints, Ints]:
+    """Return the class and GPUs of all pieces, option by option and node by node."""
+    owner, of_class, gpus = options.by_node(np.arange(len(options)))
+    order = np.lexsort((-gpus, owner))
+    return of_class[order], gpus[order]
 
 
 def requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:

@@ -29,7 +29,7 @@ def problem_of(
             np.array([count for _, count in classes], np.int64),
             tuple(f"class {c}" for c in range(len(classes))),
         ),
-        OptionColumns(
+        OptionColumns.apart(
             np.array([j for j, _, _ in options], np.int64),
             np.array([value for _, value, _ in options], np.float64),
             np.cumsum([0, *(len(pieces) for _, _, pieces in options)]),
@@ -89,14 +89,8 @@ def pooled_problem(draw: np.random.Generator) -> ChooseProblem:
 
 def pieces_of(problem: ChooseProblem, q: int) -> list[tuple[int, int]]:
     """(class, GPUs) of each piece of an option."""
-    mine = slice(problem.options.starts[q], problem.options.starts[q + 1])
-    return list(
-        zip(
-            problem.options.piece_class[mine].tolist(),
-            problem.options.piece_gpus[mine].tolist(),
-            strict=True,
-        )
-    )
+    _, of_class, gpus = problem.options.by_node(np.array([q]))
+    return list(zip(of_class.tolist(), gpus.tolist(), strict=True))
 
 
 def best_value(problem: ChooseProblem) -> float:

@@ -13,7 +13,13 @@ from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, off
 from hetsched_core.choose.prices import PriceLoopResult, find_prices
 from hetsched_core.kernels.exchange import MOST_NODES
 from tests.hetsched_core.choose.instances import random_problem
-from tests.hetsched_core.choose.naive import best_value, placement_faults, small_problem
+from tests.hetsched_core.choose.naive import (
+    Pieces,
+    best_value,
+    placement_faults,
+    problem_of,
+    small_problem,
+)
 
 Ints = NDArray[np.int64]
 
@@ -47,7 +53,7 @@ def test_nodes_that_are_shared_out_together_get_the_best_of_all_ways_to_fill_the
     several = 0
     for _ in range(400):
         problem = small_problem(draw)
-        pieces = np.diff(problem.options.starts)
+        pieces = problem.options.nodes
         if problem.classes.count.sum() > MOST_NODES or not 0 < pieces.max(initial=0) <= 2:
             continue
         nothing = np.full(problem.jobs, -1, np.int64)
@@ -94,3 +100,25 @@ def test_nodes_with_many_gpus_are_shared_out_one_at_a_time() -> None:
     found = better(parts, nothing)
     assert parts[0].worth(found) > 0
     assert placement_faults(problem, found) == []
+
+
+def test_jobs_on_many_nodes_are_taken_off_all_of_them_and_put_on_none() -> None:
+    # Nodes of two GPUs, so that jobs of up to 16 are on up to eight.
+    draw = np.random.default_rng(4)
+    jobs: list[list[tuple[float, Pieces]]] = []
+    for _ in range(40):
+        value, nodes = float(draw.exponential()), int(draw.integers(1, 9))
+        jobs.append([(value * nodes**0.5, [(0, 2)] * nodes), (value / 2, [(0, 1)])])
+    problem = problem_of([(2, 30)], jobs)
+    parts = offers, priced = parts_of(problem)
+    first = offers.starts[:-1]
+    # Who is worth the least holds nodes.
+    order = np.argsort(offers.value[first])
+    before = serve_idle(offers, order, first, offers.free_of_charge, 0)
+    after = better(parts, before)
+    # Of what they leave others make use.
+    assert offers.worth(before) < 0.1 * priced.bound < 0.5 * priced.bound < offers.worth(after)
+    assert placement_faults(problem, after) == []
+    was, goes = (np.append(offers.wide[offers.bundle], 0)[each] for each in (before, after))
+    assert ((was > 2) & (goes < was)).any()
+    assert (goes[goes > 2] == was[goes > 2]).all()

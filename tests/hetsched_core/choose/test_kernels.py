@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetsched_core.choose.offers import offers_of
+from hetsched_core.choose.offers import HeldNodes, offers_of
 from hetsched_core.kernels.fill import fill
 from hetsched_core.kernels.prices import (
     add_soft_surplus,
@@ -69,7 +69,7 @@ def test_soft_surplus_and_its_derivatives(softness: float) -> None:
     offers = offers_of(problem)
     x = np.random.default_rng(1).uniform(1, 3, len(offers.slot_gpus)) * offers.slot_gpus
     weight = np.arange(1.0, problem.jobs + 1)
-    terms = np.ones(len(offers.bundle_slots))
+    terms = offers.bundle_nodes.astype(np.float64)
 
     def run(at: Floats) -> tuple[float, Floats, Floats]:
         surplus, gradient = np.zeros(1), np.zeros(len(at))
@@ -121,7 +121,7 @@ def test_jobs_fill_nodes_in_turn(seed: int, sweeps: int) -> None:
     cost = draw.uniform(0, 30, len(offers.bundle_starts) - 1)
     of_class = problem.classes.of_node
     free = problem.classes.capacity[of_class]
-    choice, held = np.array(some), np.empty((problem.jobs, 2), np.int64)
+    choice, held = np.array(some), HeldNodes.room_for(offers)
     fill(
         of_class,
         order,
@@ -132,10 +132,12 @@ def test_jobs_fill_nodes_in_turn(seed: int, sweeps: int) -> None:
         offers.bundle_starts,
         offers.slot_class[offers.bundle_slots],
         offers.slot_gpus[offers.bundle_slots],
+        offers.bundle_nodes,
         sweeps,
         choice,
         free,
-        held,
+        held.starts,
+        held.node,
     )
     expected = fill_in_turn(problem, order.tolist(), some, cost[offers.bundle].tolist(), sweeps)
     assert choice.tolist() == expected

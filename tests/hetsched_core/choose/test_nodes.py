@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetsched_core.choose import ChooseProblem, JobPieces, choose
+from hetsched_core.choose import ChooseProblem, JobPieces, assign_nodes, choose
 from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import Ints, Pieces, assigned, faults, problem_of
 
@@ -54,6 +54,19 @@ def test_only_as_many_move_as_must_where_keepers_are_in_the_way(crowded: int) ->
     assert list(faults(problem, option, node_class, placed)) == []
     assert [has(placed, j) for j in range(4)] == small
     assert [has(placed, j) for j in (4, 5)] == [[(crowded, 2)], [(crowded, 2)]]
+
+
+def test_slots_are_dealt_out_to_jobs_with_the_most_pieces_where_others_find_no_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetsched_core.choose.nodes._piece_by_piece", lambda *_: None)
+    pieces: list[Pieces] = [[(0, 1)] * 2, [(0, 1)] * 4, [(0, 2)] * 2, [(0, 1)] * 2]
+    problem, option = all_first(pieces, [(3, 4)])
+    node_class, nothing = np.zeros(4, np.int64), JobPieces.none(4)
+    placed = assigned(problem, option, node_class, nothing)
+    assert list(faults(problem, option, node_class, placed)) == []
+    monkeypatch.setattr("hetsched_core.choose.nodes._deal_slots", lambda *_: False)
+    assert assign_nodes(problem, option, node_class, nothing) is None
 
 
 @pytest.mark.parametrize(

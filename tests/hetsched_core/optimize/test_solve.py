@@ -137,6 +137,9 @@ def test_a_limit_or_a_wider_gap_gives_a_solution_with_a_proven_bound_and_is_repo
     assert found.bound is not None
     assert found.objective < found.bound
     assert found.gap == pytest.approx((found.bound - found.objective) / found.objective)
+    beyond = solve(hard_knapsack(), limits=Limits(nodes=1, cutoff=found.objective + 1.0))
+    assert (beyond.status, beyond.limits) == (SolverStatus.NOT_FOUND, ("nodes",))
+    assert beyond.bound == pytest.approx(found.bound, rel=1e-2)
     wider = solve(hard_knapsack(), limits=Limits(gap=0.05))
     assert wider.status is SolverStatus.OPTIMAL
     assert wider.gap is not None
@@ -145,6 +148,21 @@ def test_a_limit_or_a_wider_gap_gives_a_solution_with_a_proven_bound_and_is_repo
     linear = program(rng.uniform(1, 2, 30), rng.uniform(0, 1, (30, 30)), np.ones(30))
     cut_short = solve(linear, limits=Limits(iterations=1))
     assert (cut_short.status, cut_short.limits) == (SolverStatus.NOT_FOUND, ("iterations",))
+
+
+def test_a_limit_of_work_ends_a_solve_at_the_same_point_each_time() -> None:
+    longer = solve(hard_knapsack(), limits=Limits(work=300_000))
+    short = [solve(hard_knapsack(), limits=Limits(work=100_000)) for _ in range(2)]
+    assert (short[0].status, short[0].limits) == (SolverStatus.FEASIBLE, ("work",))
+    assert 100_000 <= short[0].work < 110_000
+    assert short[0].work == short[1].work
+    assert short[0].bound == short[1].bound
+    assert short[0].objective == short[1].objective
+    assert short[0].bound is not None
+    assert short[0].objective is not None
+    assert longer.objective is not None
+    assert longer.bound is not None
+    assert short[0].objective <= longer.objective <= longer.bound <= short[0].bound
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,13 @@ def test_a_stop_gains_more_than_the_restart_and_the_grace_time(less_s: float, fi
     runs = job("runs", held(on(a=1)), samples=1360.0, restart_cost_s=10.0)
     wait = job("waits", samples=1000.0 - less_s, wait_s=3600.0, restart_cost_s=10.0)
     assert placed(runs, wait, grace_s=30.0) == {first: "a:1"}
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_what_only_a_mix_of_types_holds_has_one_and_is_not_moved_for_nothing(least: int) -> None:
+    def wide(*runs: Run) -> JobView:
+        return with_job(job("wide", *runs, counts=(4,)), min_nodes=least, max_nodes=2)
+
+    assert placed(wide(), cluster=cluster_of(a=("s", 2), b=("t", 2))) == {"wide": "a:2+b:2"}
+    three = cluster_of(a=("s", 2), b=("t", 2), c=("u", 2))
+    assert placed(wide(held(on(a=2, c=2))), cluster=three) == {"wide": "a:2+c:2"}

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import time
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from job_wrappers.executor import Work
+
+
+class LateCompiler(ModuleType):
+    """Stands for torch's compiler, which optimisers import at their first step.
+
+    That takes as long as importing torch, and longer than all that is trained here. Whoever asks
+    for more of it gets the real one.
+    """
+
+    def disable(self, function: Any, *_: Any, **__: Any) -> Any:
+        return function
+
+    def graph_break(self, *_: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        sys.modules.pop(self.__name__, None)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+if "torch._dynamo" not in sys.modules:
+    sys.modules["torch._dynamo"] = torch._dynamo = LateCompiler("torch._dynamo")
 
 
 def classifier(width: int = 32) -> Work:

@@ -29,6 +29,16 @@ from tests.hetsched_core.worlds import view
 EVEN_ONLY = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 
 
+def by_piece(catalogue: Catalogue) -> list[tuple[tuple[int, int], ...]]:
+    """(class, GPUs) of each configuration, node by node."""
+    found = []
+    for a, b in pairwise(catalogue.piece_from):
+        pieces = catalogue.pieces[a:b].tolist()
+        assert len({(c, gpus) for c, gpus, _ in pieces}) == len(pieces)
+        found.append(tuple((c, gpus) for c, gpus, nodes in pieces for _ in range(nodes)))
+    return found
+
+
 def options_by_node(
     world: World, room: Room, neighbours: Neighbours
 ) -> list[list[tuple[naive.Config, float]]]:
@@ -36,10 +46,10 @@ def options_by_node(
     generator, jobs = world.generator(neighbours), np.arange(len(world.views))
     generated = generator.on(room)
     options = options_of(generator, generated, jobs, np.full(len(jobs), -1), np.zeros(len(jobs)))
-    label = generated.classes.nodes.label
+    label, configurations = generated.classes.nodes.label, by_piece(generated.catalogue)
     found: list[list[tuple[naive.Config, float]]] = [[] for _ in jobs]
     for q, job in enumerate(options.job.tolist()):
-        pieces = options.pieces[options.piece_from[q] : options.piece_from[q + 1]].tolist()
+        pieces = configurations[options.configuration[q]]
         config = tuple(sorted((world.cluster.index(label[c]), gpus) for c, gpus in pieces))
         found[job].append((config, float(options.speed[q])))
     for job, speeds in enumerate(found):
@@ -159,8 +169,7 @@ def test_every_configuration_is_there_once_as_the_naive_twin_says(
             {tuple(sorted((of_node[node], gpus) for node, gpus in c)) for c in configurations}
         )
 
-    starts = found.piece_from.tolist()
-    pieces = [tuple(map(tuple, found.pieces[a:b].tolist())) for a, b in pairwise(starts)]
+    pieces = by_piece(found)
     pools = [[n for n, group in enumerate(groups) if group == name] for name in "ab"]
     for at, want in enumerate(wants):
         begin, end, middle = found.starts[at], found.starts[at + 1], found.spread_from[at]
@@ -175,7 +184,7 @@ def test_with_one_node_only_nothing_is_spread() -> None:
     only = frozenset({Shape.SINGLE_NODE})
     found, _ = catalogue(nodes_of(2, 2), [2, 2], [2, 4], only, Neighbours.ANY)
     assert found.starts.tolist() == [0, 1, 1]
-    assert found.pieces.tolist() == [[0, 2]]
+    assert found.pieces.tolist() == [[0, 2, 1]]
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -186,8 +195,7 @@ def test_a_want_that_no_group_could_hold_takes_nodes_of_all_groups(neighbours: N
     assert limits.largest_node.tolist() == [[4]]
     found, classes = catalogue(cluster, [4] * 4, [8, 12], ALL_SHAPES, neighbours, limits)
     spread = [
-        len({int(c >= classes.pool_from[1]) for c in found.pieces[a:b, 0]})
-        for a, b in pairwise(found.piece_from)
+        len({int(c >= classes.pool_from[1]) for c, _ in pieces}) for pieces in by_piece(found)
     ]
     first, last = found.starts[1:].tolist()
     assert 0 < first < last

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policies.hops.hops import Hops
+from hetsched_core.policies.hops.queue import Priority
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     JobView,
@@ -55,6 +56,17 @@ def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs()
     later = answer(Hops(), at_round(FOUR, *RUNS_AND_WAITS, now=100, triggers=END))
     assert where(later) == {"runs": "a:4"}
     assert reasons(later) == {"waits": "no_room"}
+
+
+def test_ends_are_to_ask_only_where_somebody_waits() -> None:
+    runs, waits = RUNS_AND_WAITS
+    ahead = Hops(plan_ahead_s=100.0)
+    noted = Hops(priority=Priority.FINISH_TIME_FAIRNESS)
+    assert answer(Hops(), at_round(FOUR, runs, waits, now=360)).replan.room is None
+    assert answer(Hops(), at_round(FOUR, runs, now=360)).replan.room == {}
+    assert answer(Hops(), at_round(FOUR, runs, now=100, triggers=END)).replan.room == {}
+    assert answer(noted, at_round(FOUR, runs, now=360)).replan.room is None
+    assert answer(ahead, at_round(FOUR, runs, now=300)).replan.room is None
 
 
 def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:

@@ -187,6 +187,12 @@ def test_a_job_without_a_set_that_fits_in_no_even_shape_is_placed_as_slurm_sprea
     assert {job: set(where) for job, where in places(calls).items()} == {"5": set(nodes)}
 
 
+def test_a_large_node_on_which_a_job_may_not_run_says_nothing_of_how_it_is_spread() -> None:
+    job = replace(rigid(gpus=7, nodes=(2, 3)), excluded=("n3",))
+    site = Site(job, nodes=(*FOURS, replace(node("n3"), gpus=(("v100", 8),))))
+    assert places(site.cycle()) == {"5": ("n0", "n1")}
+
+
 def test_of_a_range_of_nodes_slurm_is_told_how_many_those_of_the_plan_are() -> None:
     job = rigid(gpus=2, on_each=1, nodes=(2, 3))
     site = Site(job, nodes=FOURS)

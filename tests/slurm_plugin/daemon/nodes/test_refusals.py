@@ -2,21 +2,23 @@
 
 from dataclasses import dataclass, replace
 
-from slurm_plugin.backend import Change, Drop, Enter, Hold, RefusedError
-from slurm_plugin.daemon.nodes.refusals import GIVEN_BACK_S
+from slurm_plugin.backend import ApplyResult, Change, Drop, Enter, Hold, Leave, RefusedError
+from slurm_plugin.daemon.nodes.refusals import GIVEN_BACK_S, Refusals
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import RIGID, Site, named, node
 
 
 @dataclass(slots=True)
 class Refusing(FakeBackend):
-    """It takes no placement of jobs from `least` on."""
+    """It takes no placement of jobs from `least` on, and, if `deaf`, no other change of them."""
 
     least: int = 0
+    deaf: bool = True
 
     def apply(self, change: Change) -> None:
         self.calls.append(change)
-        if isinstance(change, Enter) and int(change.job) >= self.least:
+        about = Enter | Leave if self.deaf else Enter
+        if isinstance(change, about) and int(change.job) >= self.least:
             raise RefusedError("hetsched: Unspecified error")
 
 
@@ -42,16 +44,27 @@ def test_nodes_are_given_back_where_every_placement_is_refused_and_held_again_la
     assert len({call.job for call in calls if isinstance(call, Enter)}) == 4
 
 
-def test_while_slurm_takes_others_or_refuses_one_alone_nodes_stay_held() -> None:
-    refusing = Refusing(least=2)
-    site = Site(*JOBS, backend=refusing, nodes=(node("n0"), node("n1")))
+def test_while_slurm_takes_others_or_refuses_few_or_placements_alone_nodes_stay_held() -> None:
+    others = Refusing(least=2)
+    site = Site(*JOBS, backend=others, nodes=(node("n0"), node("n1")))
     for at in range(300):
         # Now and then another one comes that is taken.
         more = replace(RIGID, id="1", submit_s=900.0 + at // 40)
         site.see(more, *JOBS[1:])
-    alone = Refusing()
-    site = Site(JOBS[0], backend=alone)
-    site.cycle(300)
-    for backend in (refusing, alone):
+    few = Refusing()
+    Site(*JOBS[:2], backend=few).cycle(300)
+    # Jobs that Slurm would start nowhere can be taken back.
+    odd = Refusing(deaf=False)
+    Site(*JOBS, backend=odd).cycle(300)
+    for backend in (others, few, odd):
         assert sum(kind == "Enter" for kind, _ in named(backend.calls)) > 3
         assert ("Drop", "") not in named(backend.calls)
+
+
+def test_jobs_of_which_slurm_took_no_change_now_and_then_do_not_add_up() -> None:
+    refusals = Refusals()
+    for at in range(4):
+        entry = Enter(f"{at}", "hetsched", ("n0",), Leave(f"{at}"))
+        refused = ApplyResult((), ((entry, "no"),), (), stuck=frozenset({entry.job}))
+        refusals.note(refused, 3600.0 * at, 60.0)
+        assert not refusals.given_back(3600.0 * at)

@@ -31,5 +31,5 @@ def test_what_a_broken_script_keeps_from_being_placed_slurm_starts_by_itself(
     finally:
         script.write_text(sound)
     (warning,) = (words for report in reports for words in report.warnings)
-    assert "Slurm refuses every placement" in warning
+    assert "Slurm takes no change of any job" in warning
     assert not any(job.entered for job in backend.read().jobs.values())
