@@ -26,6 +26,9 @@ _POLL_S = 0.05
 _MOST_SENDS = 5
 """So often is Slurm asked to pass on one signal."""
 
+_AGAIN_S = 1.0
+"""Between two times: what refuses is as a rule busy or being started, which takes some seconds."""
+
 
 def say(text: str) -> None:
     """Tell the user, in the job's output."""
@@ -134,6 +137,8 @@ class Step(Worker):
 
     job: str = ""
     _asked: list[tuple[subprocess.Popen[bytes], int, int]] = field(default_factory=list)
+    # When (monotonic) to ask again, for which signal, and how often at most.
+    _again: list[tuple[float, int, int]] = field(default_factory=list)
 
     def send(self, number: int) -> None:
         """Have Slurm pass a signal on: srun itself kills its step when it gets SIGTERM."""
@@ -146,7 +151,11 @@ class Step(Worker):
         for asked, number, left in ended:
             self._asked.remove((asked, number, left))
             if asked.returncode and left:
-                self._ask(number, left)
+                self._again.append((time.monotonic() + _AGAIN_S, number, left))
+        due = [each for each in self._again if each[0] <= time.monotonic()]
+        for again in due:
+            self._again.remove(again)
+            self._ask(*again[1:])
 
     def _ask(self, number: int, left: int) -> None:
         if self.process.poll() is None:

@@ -173,8 +173,15 @@ class Desk:
         os.close(self._outcomes)
 
     def beat(self) -> None:
-        """Show that it is alive."""
+        """Show that it is alive, and see the pool's files as they are.
+
+        A network file system may say for a minute that a file is not there which another host has
+        written, unless its folder is opened.
+        """
         os.utime(self._member)
+        for folder in (self._folder.path, self._folder.path / "results"):
+            with os.scandir(folder):
+                pass
 
     def tell(self, what: str, **values: Any) -> None:
         """Add a line to what became of tasks, as one write."""

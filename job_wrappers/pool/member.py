@@ -67,7 +67,7 @@ def run_member(
             return STOPPED if stopped() else 2
         # Of the memory that this host's members share.
         free = host_free() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        executor.most_processes = most_processes(executor.footprint(), free)
+        executor.most_processes = most_processes(executor.footprint(), free, limit)
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
         id_ = f"{node}-{device.replace(':', '')}-{os.getpid()}-{secrets.token_hex(3)}"
         place = Place(id_, node, process_space(), device, gpu_type, os.getpid(), time.time())

@@ -15,18 +15,26 @@ SHARE = 0.5
 
 LEAST = 4
 
+UNMEASURED = 16
+"""Where no process has shown what one takes, or nothing says how much models may take."""
 
-def most_processes(each: Footprint, host_free: int) -> int:
+
+def most_processes(each: Footprint, host_free: int, limit: int | None = None) -> int:
     """Return how many processes there is room for.
 
     Args:
         each: what one of them takes.
         host_free: bytes of the host that this GPU's may have.
+        limit: bytes of the GPU that models may fill; None where nothing keeps them from all of it.
     """
-    room = [SHARE * host_free / each.host] if each.host else []
-    if each.device:
-        room.append(SHARE * each.device_total / each.device)
-    return max(LEAST, int(min(room, default=LEAST)))
+    room = [SHARE * host_free / each.host if each.host else UNMEASURED]
+    if each.device_total:
+        left = min(SHARE * each.device_total, each.device_total - (limit or 0))
+        room.append(left / max(1, each.device))
+        if limit is None:
+            # All of them may keep a model there, of whatever size.
+            room.append(UNMEASURED)
+    return max(LEAST, int(min(room)))
 
 
 def host_free(root: Path = Path("/")) -> int:
@@ -37,16 +45,26 @@ def host_free(root: Path = Path("/")) -> int:
         _, controllers, place = line.split(":", 2)
         if controllers == "":
             top, limit, used = "sys/fs/cgroup", "memory.max", "memory.current"
+            cached = "inactive_file"
         elif "memory" in controllers.split(","):
             top, limit = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-            used = "memory.usage_in_bytes"
+            used, cached = "memory.usage_in_bytes", "total_inactive_file"
         else:
             continue
         own = Path(place.lstrip("/"))
         for folder in (own, *own.parents):
             at = root / top / folder
             try:
-                found.append(int((at / limit).read_text()) - int((at / used).read_text()))
+                left = int((at / limit).read_text()) - int((at / used).read_text())
             except (OSError, ValueError):  # no such control there, or no limit: "max"
                 continue
+            found.append(left + _inactive(at / "memory.stat", cached))
     return max(0, min(found))
+
+
+def _inactive(stat: Path, name: str) -> int:
+    """Return what counts as used and goes once anything wants it: files that were read."""
+    try:
+        return int(stat.read_text().partition(f"\n{name} ")[2].split()[0])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Union
 
@@ -68,7 +68,9 @@ class _Asked:
 
     def values(self) -> dict[str, Any]:
         """Return what stands in its file."""
-        return {**asdict(self), "weight": float(self.weight), "submit_s": time.time()}
+        # JSON takes no other mapping than a dict.
+        arguments, weight = dict(self.arguments), float(self.weight)
+        return {**vars(self), "arguments": arguments, "weight": weight, "submit_s": time.time()}
 
     def _wrong(self, what: str, expected: str) -> ValueError:
         value = f"{getattr(self, what)!r:.200}"
@@ -142,7 +144,7 @@ def search(
     where = place_of(make)
     function = where.rpartition(":")[2]
     group = name or f"{function}-{secrets.token_hex(4)}"
-    others.setdefault("key", function)
+    others["key"] = others.get("key", "") or function
     # All of them are looked at before the first is added.
     asked = [
         _Asked(f"{group}-{at:03}", where, rounds, group=group, arguments=arguments, **others)

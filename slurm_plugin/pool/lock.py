@@ -51,7 +51,7 @@ def scheduled(path: Path) -> bool:
     try:
         with (path / "scheduler.lock").open() as file:
             found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return False
     return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
 

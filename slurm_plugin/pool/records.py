@@ -20,8 +20,13 @@ MOST_ROUNDS = 10**6
 """A name of a state has six digits for its round."""
 
 
+def is_name(value: object) -> bool:
+    """Whether a training or a member may be called so."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+    if not isinstance(value, str) or not is_name(value):
         raise ValueError
     return value
 

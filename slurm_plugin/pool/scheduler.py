@@ -74,7 +74,9 @@ class Scheduler:
             state.pool.end(name, result)
         while state.dead:
             state.pool.forget(state.dead.pop())
-        if state.ended and not state.active and state.pool.stops_when_done:
+        idle = state.ended and not state.active and state.pool.stops_when_done
+        # One that cannot be read just now is not done.
+        if idle and state.all_ended():
             state.pool.stop()
         for problem in set(state.problems.values()) - self._said:
             self._said.add(problem)

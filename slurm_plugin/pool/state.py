@@ -17,7 +17,7 @@ from pathlib import Path
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import Trigger
 from slurm_plugin.pool.folder import OutcomeReader, Pool
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained
+from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained, is_name
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes
@@ -79,7 +79,7 @@ class PoolState:
         self._known: dict[str, Station] = {}
         self._keys: dict[str, str] = {}
         self._late_s = 0.0
-        self._early: dict[str, list[tuple[str, Line]]] = {}
+        self._early: dict[str, list[tuple[str, Failed | Trained]]] = {}
 
     def observe(self) -> None:
         """Look at all files once."""
@@ -119,6 +119,18 @@ class PoolState:
             )
             yield name, result
             self._leave(name)
+
+    def all_ended(self) -> bool:
+        """Whether all trainings that are there now have ended, also those that cannot be read."""
+        return self._named() <= self.ended
+
+    def _named(self) -> set[str]:
+        """Return the names of trainings; a file of another name is of none, and never ends."""
+        found = self.pool.names("trainings")
+        wrong = {name for name in found if not is_name(name)}
+        for name in wrong - set(self.problems):
+            self.problems[name] = f"{self.pool.path}/trainings: {name!r:.80} is no training's name"
+        return found - wrong
 
     def _to_tell(self, name: str) -> bool:
         """Whether a member has yet to tell of a task, whose loss is to be in the result."""
@@ -172,7 +184,7 @@ class PoolState:
         for name in sorted(ended & set(self.active)):
             self._leave(name)
         self.ended |= ended
-        for name in sorted(self.pool.names("trainings") - self.ended - set(self.active)):
+        for name in sorted(self._named() - self.ended - set(self.active)):
             try:
                 self.active[name] = Standing(self.pool.training(name))
             except OSError as error:
@@ -182,7 +194,7 @@ class PoolState:
                 self.unreadable[name] = str(error)
                 continue
             for id_, line in self._early.pop(name, []):
-                self._note(id_, line)
+                self._tell(id_, line)
             self._happened(Trigger.ARRIVAL)
 
     def _leave(self, name: str) -> None:
@@ -235,40 +247,35 @@ class PoolState:
             return [entry.name[:-6] for entry in entries if entry.name.endswith(".jsonl")]
 
     def _note(self, id_: str, line: Line) -> None:
+        """Note what it says of the member, and what it says of the training once that is seen."""
         self.moved = True
-        standing = self.active.get(line.job)
-        if standing is None and line.job not in self.ended and not isinstance(line, Began):
-            # Another host may be shown the outcome before the training.
-            self._early.setdefault(line.job, []).append((id_, line))
         station = self._known.get(id_)
-        if isinstance(line, Failed):
-            if standing is not None:
-                self.failures.setdefault(line.job, line.why or "it failed")
-            if station is not None and station.running and station.running[0] == line.job:
-                station.running, station.given = None, False
-            return
-        task = line.job, line.round, line.number
         if isinstance(line, Began):
             self.begun[id_] += 1
             if station is not None:
-                station.begin(task, line.at_s)
+                station.begin((line.job, line.round, line.number), line.at_s)
             return
-        self._trained(station, standing, id_, line)
-
-    def _trained(
-        self, station: Station | None, standing: Standing | None, id_: str, line: Trained
-    ) -> None:
-        task = line.job, line.round, line.number
         if station is not None:
-            station.busy_s += line.train_s
-            if station.running == task:
-                station.running = None
+            station.end(line)
+        if line.job in self.active or line.job in self.ended:
+            self._tell(id_, line)
+        else:
+            # Another host may be shown the outcome before the training.
+            self._early.setdefault(line.job, []).append((id_, line))
+
+    def _tell(self, id_: str, line: Failed | Trained) -> None:
+        """Note what a line says of a training."""
+        standing = self.active.get(line.job)
+        if isinstance(line, Failed):
+            if standing is not None:
+                self.failures.setdefault(line.job, line.why or "it failed")
+            return
         key = self._key(line.job)
         if line.loss is not None and key:
             self.times.trained(key, line.gpu_type, line.train_s)
         if standing is None:
             return
-        standing.trained[task[1:]] = id_
+        standing.trained[line.round, line.number] = id_
         standing.ended_s = max(standing.ended_s, line.at_s)
         if line.loss is not None:
             standing.tell(line.round, line.number, line.loss)
@@ -320,7 +327,7 @@ def cancel(pool: Pool, name: str) -> None:
     """End a training, as failed by its user's wish.
 
     Raises:
-        InputError: there is none of this name, or it has ended.
+        InputError: there is none of this name, it has ended, or it cannot be read just now.
     """
     names = pool.names("trainings") - pool.names("results")
     if name not in names:
@@ -331,6 +338,9 @@ def cancel(pool: Pool, name: str) -> None:
     for ended, result in state.close():
         if ended == name:
             pool.end(name, result)
+            return
+    why = state.problems.get(name, "it has ended meanwhile")
+    raise InputError(f"training {name!r} was not cancelled: {why}")
 
 
 def _written_s(path: Path) -> float:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from slurm_plugin.pool.records import Member
+from slurm_plugin.pool.records import Failed, Member, Trained
 
 Task = tuple[str, int, int]
 """(training, round, number)."""
@@ -53,3 +53,13 @@ class Station:
         if task in self.todo:
             # What stands before it in this order is still to be run: it followed an older one.
             self.todo.remove(task)
+
+    def end(self, line: Failed | Trained) -> None:
+        """Note that a task has trained, or that a training has failed here."""
+        if isinstance(line, Failed):
+            if self.running is not None and self.running[0] == line.job:
+                self.running, self.given = None, False
+            return
+        self.busy_s += line.train_s
+        if self.running == (line.job, line.round, line.number):
+            self.running = None

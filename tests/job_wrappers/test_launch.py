@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from job_wrappers.launch import workers
 from job_wrappers.launch.options import read_options
 from job_wrappers.launch.part import RunPart
 from job_wrappers.launch.workers import Step, torchrun_command
@@ -61,15 +62,18 @@ def test_slurm_is_asked_again_to_pass_a_signal_on_until_it_has(
     # It does not answer twice, as a slurmctld that is busy.
     log = tmp_path / "asked"
     tool(tmp_path, "scancel", f'echo "$@" >>{log}\n[ $(wc -l <{log}) -ge 3 ]')
+    monkeypatch.setattr(workers, "_AGAIN_S", 0.1)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with subprocess.Popen(["sleep", "60"]) as srun:
         step = Step("srun", srun, job="7")
         step.send(signal.SIGUSR2)
-        deadline = time.monotonic() + 60.0
-        while step._asked and time.monotonic() < deadline:
+        began_s = time.monotonic()
+        while (step._asked or step._again) and time.monotonic() < began_s + 60.0:
             step.follow()
             time.sleep(0.01)
         srun.kill()
+    # Twice it was given time to recover.
+    assert time.monotonic() >= began_s + 0.2
     assert log.read_text().splitlines() == ["--signal=SIGUSR2 7"] * 3
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,20 @@ def test_an_order_of_another_form_orders_nothing_and_the_pools_end_ends_it(
     (folder.path / "stop").touch()
     assert member.next() is None
     assert [path.name for path in (folder.path / "members").iterdir()] == ["m.json"]
+
+
+def test_a_member_that_shows_itself_asks_anew_whether_trainings_or_the_pool_have_ended(
+    folder: PoolFolder, member: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, scandir = list[Path](), os.scandir
+
+    def opens(path: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        opened.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", opens)
+    member.desk.beat()
+    assert opened == [folder.path, folder.path / "results"]
 
 
 class Broken:

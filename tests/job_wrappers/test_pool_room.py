@@ -22,29 +22,47 @@ GIB = 1 << 30
         (Footprint(GIB, GIB // 2, 80 * GIB), 64 * GIB, 32),
         # What runs and what stands by has to be there whatever there is.
         (Footprint(GIB), GIB, 4),
-        (Footprint(0), GIB, 4),
+        # Nothing was measured.
+        (Footprint(0), GIB, 16),
     ],
 )
 def test_half_of_the_memory_that_there_is_least_of_is_for_processes(
     each: Footprint, free: int, most: int
 ) -> None:
-    assert most_processes(each, free) == most
+    assert most_processes(each, free, limit=GIB) == most
+
+
+def test_what_models_may_fill_is_not_for_processes_and_without_a_limit_few_may_fill_it() -> None:
+    each = Footprint(GIB, GIB // 2, 80 * GIB)
+    assert most_processes(each, 400 * GIB, limit=20 * GIB) == 80
+    assert most_processes(each, 400 * GIB, limit=70 * GIB) == 20
+    assert most_processes(each, 400 * GIB, limit=90 * GIB) == 4
+    assert most_processes(each, 400 * GIB) == 16
+    # On a CPU models are in the memory of the host in any case.
+    assert most_processes(Footprint(GIB), 400 * GIB) == 200
 
 
 @pytest.mark.parametrize(
-    ("line", "top", "limit", "used"),
+    ("line", "top", "limit", "used", "cached"),
     [
-        ("0::/slurm/job_1/step_0", "sys/fs/cgroup", "memory.max", "memory.current"),
+        (
+            "0::/slurm/job_1/step_0",
+            "sys/fs/cgroup",
+            "memory.max",
+            "memory.current",
+            "inactive_file",
+        ),
         (
             "9:cpuset,memory:/slurm/job_1/step_0",
             "sys/fs/cgroup/memory",
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
+            "total_inactive_file",
         ),
     ],
 )
 def test_what_a_job_may_have_counts_where_it_is_less_than_the_host_has(
-    line: str, top: str, limit: str, used: str, tmp_path: Path
+    line: str, top: str, limit: str, used: str, cached: str, tmp_path: Path
 ) -> None:
     step = tmp_path / top / "slurm" / "job_1" / "step_0"
     step.mkdir(parents=True)
@@ -57,6 +75,9 @@ def test_what_a_job_may_have_counts_where_it_is_less_than_the_host_has(
     (step.parent / limit).write_text("1000000\n")
     (step.parent / used).write_text("300000\n")
     assert host_free(tmp_path) == 700_000
+    # What files have left in memory can be had.
+    (step.parent / "memory.stat").write_text(f"cache 7\n{cached} 100000\nactive_file 50000\n")
+    assert host_free(tmp_path) == 800_000
 
 
 def test_this_process_takes_some_memory_and_less_than_there_is() -> None:

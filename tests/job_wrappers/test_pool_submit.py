@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import UserDict
+from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -57,6 +60,20 @@ def test_a_search_of_which_one_choice_is_no_good_leaves_none(pool: Pool) -> None
     with pytest.raises(ValueError, match=r"training 's-001': arguments is {'rate': inf}"):
         search(pool.path, "module:function", choices, rounds=5, name="s")
     assert not list((pool.path / "trainings").iterdir())
+
+
+@pytest.mark.parametrize("mapping", [MappingProxyType, UserDict])
+def test_arguments_may_be_of_any_mapping(mapping: Callable[..., Any], pool: Pool) -> None:
+    arguments = mapping({"rate": 0.5})
+    submit(pool.path, "module:function", rounds=1, name="x", arguments=arguments)
+    search(pool.path, "module:function", [arguments], rounds=1, name="s")
+    assert [pool.training(name).arguments for name in ("x", "s-000")] == [{"rate": 0.5}] * 2
+
+
+def test_no_key_is_the_function_s_name_of_a_search_too(pool: Pool) -> None:
+    submit(pool.path, "module:function", rounds=1, name="x", key="")
+    search(pool.path, "module:function", [{}], rounds=1, name="s", key="")
+    assert [pool.training(name).key for name in ("x", "s-000")] == ["function"] * 2
 
 
 def test_what_is_at_the_limits_is_read_by_the_scheduler(pool: Pool) -> None:

@@ -74,6 +74,13 @@ def test_a_pool_that_runs_is_not_made_again_and_one_that_has_ended_goes_on(tmp_p
     assert (Pool(path).record().policy, Pool(path).stopped) == ("hare", False)
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "pool"
+    done = call("create", path)
+    assert f"cannot make a pool of {path}: Not a directory" in str(done.exception)
+
+
 @pytest.mark.parametrize("policy", pool_policies())
 def test_no_gpu_of_a_pool_idles_while_there_are_as_many_trainings_of_one_task_a_round(
     policy: str, tmp_path: Path

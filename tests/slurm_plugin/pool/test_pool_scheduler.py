@@ -321,6 +321,7 @@ def test_a_task_that_was_told_before_its_training_was_seen_counts_once(tmp_path:
     made.add(training("x", 2))
     made_by.step()
     assert made_by.state.begun["a0"] == 1
+    assert made_by.state.stations["a0"].busy_s == 0.5
     assert made_by.state.active["x"].trained == {(0, 0): "a0"}
 
 
@@ -502,6 +503,56 @@ def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_oth
     assert "rounds is 1000.0; expected a whole number from 1 to 999999" in result.failed
     why = {t.name: t.why for t in status(made).trainings}
     assert why == {"bad": result.failed, "good": ""}
+
+
+def test_a_training_that_cannot_be_read_just_now_is_not_done_and_is_not_cancelled(
+    tmp_path: Path,
+) -> None:
+    made, said = pool(tmp_path), list[str]()
+    hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
+    away = made.path / "trainings" / "away.json"
+    away.symlink_to(away)
+    made.add(training("x", 1))
+    made.stop(when_done=True)
+    made_by.step()
+    hand.run()
+    made_by.step()
+    made_by.step()
+    assert made.result("x") is not None
+    assert not stopped(made)
+    assert ["away.json" in each for each in said] == [True]
+    with pytest.raises(InputError, match=r"'away' was not cancelled: .*symbolic links"):
+        cancel(made, "away")
+    away.unlink()
+    made.add(training("away", 1))
+    made_by.step()
+    hand.run()
+    made_by.step()
+    made_by.step()
+    assert made.result("away") is not None
+    assert stopped(made)
+
+
+def test_a_file_whose_name_no_training_can_have_is_told_of_and_holds_up_nothing(
+    tmp_path: Path,
+) -> None:
+    made, said = pool(tmp_path), list[str]()
+    hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
+    for name in ("y" * 245, "a b"):
+        (made.path / "trainings" / f"{name}.json").write_text("{}")
+    made.add(training("x", 1))
+    made.stop(when_done=True)
+    made_by.step()
+    hand.run()
+    made_by.step()
+    made_by.step()
+    assert stopped(made)
+    assert sorted(each[-30:] for each in said) == [
+        "s: 'a b' is no training's name",
+        "yyyyyyyy is no training's name",
+    ]
+    assert [t.name for t in status(made).trainings] == ["x"]
+    assert not list((made.path / "rounds").glob("y*"))
 
 
 def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_path: Path) -> None:
