@@ -242,8 +242,7 @@ class Request:
         Of a job that names no nodes Slurm shows as many as it has tasks for the most.
         """
         (least, most), tasks = self.own.resources.nodes or (1, 0), self.own.resources.tasks
-        named = least < most and (least > 1 or most != tasks)
-        return (least, most) if self.rigid and named else None
+        return (least, most) if self.rigid and least < most != tasks else None
 
     @property
     def learning_rate(self) -> LearningRate | None:

@@ -200,6 +200,11 @@ def test_of_a_range_of_nodes_slurm_is_told_how_many_those_of_the_plan_are() -> N
     assert isinstance(entry, Enter)
     assert (entry.nodes, entry.resources) == (("n0", "n1"), Resources(nodes=(2, 2)))
     assert entry.otherwise.resources == Resources(nodes=(2, 3))
+    # Without `--nodes` Slurm shows as many as there are tasks for the most.
+    tasks = replace(job, resources=replace(job.resources, nodes=(1, 4), tasks=4))
+    (entry,) = Site(tasks, nodes=FOURS).cycle()
+    assert isinstance(entry, Enter)
+    assert entry.resources is None
 
 
 def test_a_job_that_has_to_be_in_like_parts_and_cannot_waits() -> None:
