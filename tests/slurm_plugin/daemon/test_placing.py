@@ -500,7 +500,7 @@ def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while(policy: str
     no = "Requested node configuration is not available (2014)"
     site.backend.errors = [RefusedError(f"Enter(...): {no}")]
     assert named([*site.cycle(), *site.cycle(58)]) == [("Enter", "1"), ("Leave", "1")]
-    assert str(site.blocked()).endswith(f"placement: {no}")
+    assert str(site.blocked()).endswith(f"take none: {no}")
     assert "Enter" in dict(named(site.cycle(6)))
 
 
