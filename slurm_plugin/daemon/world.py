@@ -934,15 +934,15 @@ class LiveWorld:
     def _look_for_room(self) -> None:
         """Let jobs wait for another of their partitions that has room, where theirs has none."""
         self._partitions = self._partitions_now()
-        for job_id, known in self.managed.items():
-            seen = known.slurm
-            if not known.partition or known.runs or seen.entered or seen.nodes:
-                continue
-            if self._partitions.of(known.request, seen, known.partition) != known.partition:
-                self._describe(known, seen)
-                self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
-                self.changed.add(job_id)
-                self.triggers.add(Trigger.ARRIVAL)
+        elsewhere = [
+            known
+            for known in self.managed.values()
+            if known.partition and not (known.runs or known.slurm.entered or known.slurm.nodes)
+            if self._partitions.of(known.request, known.slurm, known.partition) != known.partition
+        ]
+        if elsewhere:
+            self._describe_all(elsewhere)
+            self.triggers.add(Trigger.ARRIVAL)
 
     def _close(self, known: ManagedJob) -> None:
         """Show a job without the nodes that are closed to it now."""
@@ -958,9 +958,10 @@ class LiveWorld:
         mark = known.request.mark
         return mark.elements if mark.copies else 1
 
-    def _describe_all(self) -> None:
-        """Make all jobs anew, after a change that is none of theirs."""
-        for job_id, known in list(self.managed.items()):
+    def _describe_all(self, jobs: Collection[ManagedJob] | None = None) -> None:
+        """Make all jobs anew, or these, after a change that is none of theirs."""
+        for known in list(self.managed.values()) if jobs is None else jobs:
+            job_id = known.slurm.id
             try:
                 self._describe(known, known.slurm)
             except Exception as error:

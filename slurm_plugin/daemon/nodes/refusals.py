@@ -45,9 +45,8 @@ class Refusals:
         if not self._last_s:
             self._since_s = now
         self._last_s |= dict.fromkeys(outcome.stuck, now)
-        self._words = next(
-            words for change, words in outcome.refused if change.job in outcome.stuck
-        )
+        # Of a gang the element that was refused need not be one that cannot be taken back.
+        self._words = outcome.refused[0][1]
         if len(self._last_s) >= _LEAST_JOBS and now - self._since_s >= for_s:
             self._until_s = now + GIVEN_BACK_S
             self._last_s = {}

@@ -68,3 +68,12 @@ def test_jobs_of_which_slurm_took_no_change_now_and_then_do_not_add_up() -> None
         refused = ApplyResult((), ((entry, "no"),), (), stuck=frozenset({entry.job}))
         refusals.note(refused, 3600.0 * at, 60.0)
         assert not refusals.given_back(3600.0 * at)
+
+
+def test_an_element_of_a_gang_that_is_stuck_beside_the_one_that_was_refused_counts() -> None:
+    refusals = Refusals()
+    entry = Enter("1_0", "hetsched", ("n0",), Leave("1_0"))
+    stuck = frozenset({"1_1", "2_1", "3_1"})
+    for now in (0.0, 70.0):
+        refusals.note(ApplyResult((), ((entry, "no"),), (), stuck=stuck), now, 60.0)
+    assert "it says no" in refusals.warning(71.0)
