@@ -301,7 +301,7 @@ def _narrow(offers: Offers) -> tuple[Ints, Ints]:
     owner = np.repeat(np.arange(len(wide)), np.diff(offers.bundle_starts))
     times = np.where(wide[owner] > 2, 3, offers.bundle_nodes)
     slots, kept = np.repeat(offers.bundle_slots, times), np.repeat(owner, times)
-    # Jobs are moved to one node or two: of others nobody asks for more.
+    # Jobs are moved to one node or two: of others no more is asked.
     nth = np.arange(len(kept)) - np.searchsorted(kept, kept)
     some = nth < 3
     return starts_of(np.minimum(wide, 3)), slots[some]

@@ -18,7 +18,7 @@ DEAF_TO = "HUP INT TERM USR1 USR2"
 """Signals that a job's process leaves to its executor."""
 
 LOOK_S = 1.0
-"""Who waits for an answer looks so often whether it is still wanted."""
+"""Seconds between two looks whether an answer is still wanted."""
 
 
 class JobFailedError(Exception):
@@ -37,7 +37,7 @@ class Process:
         held: bytes of it that are on the device.
         device_free, device_total: bytes of the device when it got ready; 0 where it is the host.
         connection: readable when there is an answer.
-        unwanted: whether its job was ended, so that nobody wants its answers.
+        unwanted: whether its job was ended, so that its answers are of no use.
     """
 
     def __init__(self, device: str, started: Callable[[int], object]) -> None:

@@ -91,7 +91,7 @@ def run_member(
                     )
             order.tell_failures()
         except DeviceFailedError as error:
-            # The task is nobody's fault, and another member's.
+            # The task is not at fault, and goes to another member.
             sys.stderr.write(f"pool member: {error}\n")
             return STOPPED if stopped() else 1
         finally:

@@ -138,7 +138,7 @@ class HopsRound:
         for at, where in self._placed.items():
             placed[views[at].id] = entry_at(snapshot, views[at], where)
         if len(placed) == len(snapshot.jobs) and self._ends_change_nothing(valid_from_s):
-            # Nobody waits for what falls free before the next round.
+            # No job waits for what falls free before the next round.
             replan = replace(replan, room={})
         queued = {views[at].id for at in self._queue.tolist()}
         in_window = {views[at].id for at in self._window.tolist()}

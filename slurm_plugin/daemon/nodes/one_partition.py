@@ -16,7 +16,7 @@ from slurm_plugin.daemon.nodes.allowed_nodes import Where
 
 
 class _Room(NamedTuple):
-    """The GPUs of each of some nodes, and how many of them nobody holds."""
+    """The GPUs of each of some nodes, and how many of them are idle."""
 
     gpus: tuple[int, ...]
     idle: tuple[int, ...]

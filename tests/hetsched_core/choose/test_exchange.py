@@ -112,7 +112,7 @@ def test_jobs_on_many_nodes_are_taken_off_all_of_them_and_put_on_none() -> None:
     problem = problem_of([(2, 30)], jobs)
     parts = offers, priced = parts_of(problem)
     first = offers.starts[:-1]
-    # Who is worth the least holds nodes.
+    # The job that is worth the least holds nodes.
     order = np.argsort(offers.value[first])
     before = serve_idle(offers, order, first, offers.free_of_charge, 0)
     after = better(parts, before)

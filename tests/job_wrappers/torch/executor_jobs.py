@@ -18,7 +18,7 @@ from job_wrappers.executor import Work
 class LateCompiler(ModuleType):
     """Stands for torch's compiler, which optimisers import at their first step.
 
-    That takes as long as importing torch, and longer than all that is trained here. Whoever asks
+    That takes as long as importing torch, and longer than all that is trained here. What asks
     for more of it gets the real one.
     """
 
