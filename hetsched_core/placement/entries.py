@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.types import (
@@ -41,6 +41,7 @@ def plan_placing(
     waits: Callable[[Snapshot, JobView], Waiting],
     replan: Replan,
     *,
+    among: Iterable[JobView] | None = None,
     memory: Mapping[str, object] | None = None,
     diagnostics: Diagnostics | None = None,
     profiles: tuple[ProfilePlacement, ...] = (),
@@ -53,6 +54,7 @@ def plan_placing(
         placed: the jobs that run.
         waits: why another job waits that is not blocked.
         replan: when to plan again.
+        among: the jobs of which the plan in force may say something else; all if not given.
         memory: what the policy remembers.
         diagnostics: how the plan was found.
         profiles: the profiling runs.
@@ -60,7 +62,8 @@ def plan_placing(
     """
     before = snapshot.previous.entries
     changes: dict[str, Entry] = {}
-    for job_id, view in snapshot.jobs.items():
+    for view in snapshot.jobs.values() if among is None else among:
+        job_id = view.job.id
         entry: Entry | None = placed.get(job_id)
         if entry is None:
             blocked = view.blocked

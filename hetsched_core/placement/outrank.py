@@ -35,8 +35,10 @@ def outrank(snapshot: Snapshot, plan: Plan) -> Plan:
 
     Where there is room for it the plan lets it wait, and so does this.
     """
+    if snapshot.site is None:
+        return plan
     tiers = {view.job.tier for view in snapshot.jobs.values()}
-    if snapshot.site is None or len(tiers) < 2:
+    if len(tiers) < 2:
         return plan
     lowest = min(tiers)
     waiting = [

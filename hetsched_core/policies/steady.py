@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -41,6 +41,7 @@ from hetsched_core.policies.hops.hops import Hops, refuse_outside
 from hetsched_core.policies.hops.room import configuration_of, pieces_of
 from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import SolverInput
+from hetsched_core.policies.hops.standing import Standing
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
@@ -108,6 +109,7 @@ class Steady:
         paper="this project (docs/policies/steady.md)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
     )
+    _standing: Standing = field(default_factory=Standing, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
@@ -127,10 +129,11 @@ class Steady:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Plan a whole round when one starts or a job cannot wait for it; else what is left."""
-        steady_round = _SteadyRound(self, snapshot, new_round=Trigger.ROUND in snapshot.triggers)
+        standing, new_round = self._standing, Trigger.ROUND in snapshot.triggers
+        steady_round = _SteadyRound(self, snapshot, standing, new_round=new_round)
         steady_round.share_out()
         if Trigger.ARRIVAL in snapshot.triggers and steady_round.some_job_cannot_wait:
-            steady_round = _SteadyRound(self, snapshot, new_round=True)
+            steady_round = _SteadyRound(self, snapshot, standing, new_round=True)
             steady_round.share_out()
         return steady_round.answer(Replan(on=_TRIGGERS), valid_from_s=-math.inf)
 
@@ -138,7 +141,9 @@ class Steady:
 class _SteadyRound(HopsRound):
     """One call: Hops's, with other weights, and mixes of types for what is left."""
 
-    def __init__(self, steady: Steady, snapshot: Snapshot, *, new_round: bool) -> None:
+    def __init__(
+        self, steady: Steady, snapshot: Snapshot, standing: Standing, *, new_round: bool
+    ) -> None:
         self._steady = steady
         hops = Hops(
             gap=steady.gap,
@@ -147,7 +152,7 @@ class _SteadyRound(HopsRound):
             restart_weight=steady.restart_weight,
             profile_iterations=steady.profile_iterations,
         )
-        super().__init__(hops, snapshot, new_round=new_round, from_s=snapshot.now)
+        super().__init__(hops, snapshot, standing, new_round=new_round, from_s=snapshot.now)
         self._left_s = np.array([self._seconds_left(view) for view in self._views], np.float64)
 
     def share_out(self) -> None:

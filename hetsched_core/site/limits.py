@@ -68,7 +68,10 @@ def within_limits(snapshot: Snapshot, goes_on: Plan = EMPTY_PLAN) -> Snapshot:
             shown[view.id] = replace(view, job=replace(view.job, requirements=fewer))
             most = fewer.counts[-1]
         left.take(view, max(0, min(most, counts[-1]) - least), jobs=0)
-    return replace(snapshot, jobs=snapshot.jobs.update(shown)) if shown else snapshot
+    if not shown:
+        return snapshot
+    changed = snapshot.changed | shown.keys()
+    return replace(snapshot, jobs=snapshot.jobs.update(shown), changed=changed)
 
 
 def _holds(view: JobView, goes_on: Plan) -> int | None:

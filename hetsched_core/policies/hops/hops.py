@@ -7,6 +7,7 @@ compete for configurations. Then, and whenever jobs come or end within the round
 left over are planned again, for jobs that hold none. What holds each part:
 
     round                one call: what is done in which order, and the answer
+    standing             what jobs keep meanwhile
     queue                priorities and their weights, service window, notes for the next plan
     profiling            the profiling queue
     demand               what jobs ask for, sensitivity to being spread
@@ -22,13 +23,14 @@ Deviations: `docs/policies/hops.md` traces every paragraph of the paper and name
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.hops.configurations import Neighbours
 from hetsched_core.policies.hops.queue import Priority
 from hetsched_core.policies.hops.round import HopsRound
+from hetsched_core.policies.hops.standing import Standing
 from hetsched_core.policy import Policy, PolicyInfo, parameter
 from hetsched_core.types import (
     Knowledge,
@@ -99,6 +101,7 @@ class Hops:
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
         takes_turns=True,
     )
+    _standing: Standing = field(default_factory=Standing, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
@@ -125,6 +128,7 @@ class Hops:
         hops_round = HopsRound(
             self,
             snapshot,
+            self._standing,
             new_round=ahead or (Trigger.ROUND in snapshot.triggers and self.plan_ahead_s == 0),
             from_s=end_s if ahead else snapshot.now,
         )

@@ -7,7 +7,7 @@ in the integer programme. The jobs at the head that could fill the cluster are t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -225,10 +225,12 @@ class HopsNotes:
         return replace(self, since_s=since_s, at_s=now, job_s=job_s, active=active)
 
     def with_run_times(
-        self, run_s: Mapping[str, float], settled: Iterable[str], active: Container[str]
+        self, run_s: Mapping[str, float], settled: Iterable[str], gone: Iterable[str]
     ) -> HopsNotes:
-        """Return the notes with the run times of `settled` jobs, and of none that is not active."""
-        noted = {job: time for job, time in self.expected_run_s.items() if job in active}
+        """Return the notes with the run times of `settled` jobs, and of none that is gone."""
+        noted = dict(self.expected_run_s)
+        for job in gone:
+            noted.pop(job, None)
         noted |= {job: run_s[job] for job in settled if job in run_s}
         return replace(self, expected_run_s=noted)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose import MOST_WORK
 from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM, plan_placing
-from hetsched_core.placement.keep import entry_at, lasting, may_keep, present, staying
+from hetsched_core.placement.keep import entry_at, may_keep, present
 from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling
@@ -32,8 +32,9 @@ from hetsched_core.policies.hops.queue import (
     service_window,
     weights_of,
 )
-from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
+from hetsched_core.policies.hops.room import configuration_of, layout_of, pieces_of
 from hetsched_core.policies.hops.solve import SolverInput, SolverOutput, plan_once, take
+from hetsched_core.policies.hops.standing import Standing
 from hetsched_core.policies.job_size import run_times
 from hetsched_core.site import weights
 from hetsched_core.types import (
@@ -46,6 +47,7 @@ from hetsched_core.types import (
     Replan,
     Snapshot,
     Waiting,
+    submission_order,
 )
 
 if TYPE_CHECKING:
@@ -65,29 +67,41 @@ _PROFILING = Waiting(Reason(ReasonCode.PROFILING))
 class HopsRound:
     """One call of `plan`: jobs are known by their positions in `_views`, in order of submission."""
 
-    def __init__(self, policy: Hops, snapshot: Snapshot, *, new_round: bool, from_s: float) -> None:
+    def __init__(
+        self,
+        policy: Hops,
+        snapshot: Snapshot,
+        standing: Standing,
+        *,
+        new_round: bool,
+        from_s: float,
+    ) -> None:
         """Look at what there is.
 
         Args:
             policy: its parameters.
             snapshot: the state.
+            standing: what is remembered of the plan before, and will be of this one.
             new_round: whether everything is planned anew, or only what is left over.
             from_s: when the plan takes effect, seconds UTC.
         """
         self._policy = policy
         self._snapshot = snapshot
+        self._standing = standing
         self._new_round = new_round
         self._from_s = from_s
         layout = layout_of(snapshot.cluster, policy.groups)
         self._gpus = int(layout.gpus.sum())
-        self._everything = Room.of(snapshot, layout)
-        self._kept, self._room = _keepers(snapshot, self._everything, new_round=new_round)
+        self._kept = standing.kept(snapshot, layout, new_round=new_round)
+        self._room = self._kept.room.copy()
         self._profiles = profiling.running_profiles(snapshot, self._room)
-        self._views = [
+        places = self._kept.places
+        others = (
             view
-            for view in snapshot.by_submission()
-            if view.blocked is None and view.job.id not in self._kept
-        ]
+            for job_id, view in snapshot.jobs.items()
+            if job_id not in places and view.blocked is None
+        )
+        self._views = sorted(others, key=submission_order)
         self._demand = demand_of(
             self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
         )
@@ -131,13 +145,15 @@ class HopsRound:
     def answer(self, replan: Replan, *, valid_from_s: float) -> Plan:
         """Return the plan, with a reason for each job that waits."""
         snapshot, views = self._snapshot, self._views
-        placed = {
-            job_id: entry_at(snapshot, snapshot.jobs[job_id], has)
-            for job_id, has in self._kept.items()
-        }
-        for at, where in self._placed.items():
-            placed[views[at].id] = entry_at(snapshot, views[at], where)
-        if len(placed) == len(snapshot.jobs) and self._ends_change_nothing(valid_from_s):
+        given = [(views[at], where) for at, where in self._placed.items()]
+        to_tell = list(self._kept.to_tell(snapshot))
+        placed = {view.id: entry_at(snapshot, view, where) for view, where in given}
+        for view in to_tell:
+            if (has := self._kept.places.get(view.id)) is not None:
+                placed[view.id] = entry_at(snapshot, view, has[1])
+        if len(self._kept.places) + len(given) == len(snapshot.jobs) and (
+            self._ends_change_nothing(valid_from_s)
+        ):
             # No job waits for what falls free before the next round.
             replan = replace(replan, room={})
         queued = {views[at].id for at in self._queue.tolist()}
@@ -148,16 +164,19 @@ class HopsRound:
                 return self._reason_to_wait(view)
             return NO_ROOM if view.id in in_window else _BELOW_WINDOW
 
-        return plan_placing(
+        plan = plan_placing(
             snapshot,
             placed,
             waits,
             replan,
+            among=to_tell,
             profiles=self._profiles,
             valid_from_s=valid_from_s,
             diagnostics=self._diagnostics(),
             memory=self._new_notes().write(),
         )
+        self._standing.follow(plan, self._kept, self._room, given)
+        return plan
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -188,7 +207,7 @@ class HopsRound:
 
     def _order_queue(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
-        possible = self._generator.on(self._everything).segments.possible
+        possible = self._generator.on(self._kept.everything).segments.possible
         able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
@@ -246,7 +265,7 @@ class HopsRound:
         if policy.priority in NEED_RUN_TIMES:
             run_s = known_run_times(snapshot, views, notes.expected_run_s)
             settled = (view.job.id for view in views if not self._unprofiled(view))
-            self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
+            self._notes = notes.with_run_times(run_s, settled, snapshot.gone)
         times, share = run_times(snapshot.speeds, snapshot.cluster), self._gpus / notes.mean_active
         return priorities_of(
             views,
@@ -391,58 +410,4 @@ class HopsRound:
             gap=gap,
             limits=first.limits,
             prices=first.prices,
-        )
-
-
-def _keepers(
-    snapshot: Snapshot, everything: Room, *, new_round: bool
-) -> tuple[dict[str, Configuration], Room]:
-    """Return the jobs that keep what they have, and what they leave of everything.
-
-    Within a round every job does that can. In a new one those alone that may not be stopped, or
-    whose nodes close: they end where they are.
-    """
-    keep, all_open = {}, bool(everything.open.all())
-    for view in snapshot.jobs.values():
-        if view.blocked is not None:
-            continue
-        job = view.job
-        # What is to start may have started when a plan takes effect that is made ahead.
-        has = lasting(snapshot, view)
-        if has is None:
-            continue
-        stays = not new_round or not job.preemptible
-        if not stays and not (all_open and job.nodes is None and not job.closed):
-            # On a node that is no place for it any more, it ends where it is, too.
-            stays = any(
-                not (snapshot.nodes[name].open and job.may_start_on(name)) for name, _ in has
-            )
-        if stays and may_keep(snapshot, view, has):
-            keep[job.id] = has
-    room = everything.copy()
-    _take(snapshot, room, keep)
-    if room.overdrawn:
-        # Other users of the nodes have grown, or others run where a job was to: look at each.
-        stay = staying(snapshot)
-        if new_round:
-            jobs = snapshot.jobs
-            keep = {at: has for at, has in keep.items() if at in stay or jobs[at].configuration}
-        else:
-            keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
-        room = everything.copy()
-        _take(snapshot, room, keep)
-    return keep, room
-
-
-def _take(snapshot: Snapshot, room: Room, keep: dict[str, Configuration]) -> None:
-    index = snapshot.cluster.index
-    pieces = [
-        (index(name), gpus, job.cpus_per_gpu, job.memory_mb_per_gpu)
-        for job, configuration in ((snapshot.jobs[job_id].job, keep[job_id]) for job_id in keep)
-        for name, gpus in configuration
-    ]
-    if pieces:
-        nodes, gpus, cpus, memory_mb = zip(*pieces, strict=True)
-        room.take_all(
-            np.array(nodes, np.int64), np.array(gpus, np.int64), np.array(cpus), np.array(memory_mb)
         )

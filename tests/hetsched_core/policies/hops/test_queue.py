@@ -168,7 +168,7 @@ def test_the_adjustment_does_what_its_words_say(
     assert admitted(queue, window, idle) == expected
 
 
-def test_notes_are_kept_of_settled_jobs_that_are_active() -> None:
+def test_notes_are_kept_of_settled_jobs_and_of_none_that_is_gone() -> None:
     notes = HopsNotes(expected_run_s={"old": 1.0, "gone": 2.0})
-    after = notes.with_run_times({"a": 3.0, "b": 4.0}, ["a", "never"], {"old", "a", "b"})
+    after = notes.with_run_times({"a": 3.0, "b": 4.0}, ["a", "never"], ["gone", "x"])
     assert after.expected_run_s == {"old": 1.0, "a": 3.0}

@@ -1,0 +1,171 @@
+"""What jobs keep while Hops plans for the others, at the cost of what changed since the last plan.
+
+Within a round every job keeps what it has that can. In a new one those alone do that may not be
+stopped, or whose nodes close: they end where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hetsched_core.placement.keep import lasting, may_keep, staying
+from hetsched_core.policies.hops.room import ClusterLayout, Room
+from hetsched_core.types import Configuration, Job, JobView, Plan, Snapshot
+
+Places = Mapping[str, tuple[Job, Configuration]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What is not planned for, and what there is for the rest.
+
+    Attributes:
+        everything: what managed jobs may use altogether.
+        places: job -> it, and the place that it keeps.
+        room: what they leave of everything.
+        fresh: the jobs of which the plan in force may say something else; None for all.
+    """
+
+    everything: Room
+    places: Places
+    room: Room
+    fresh: frozenset[str] | None = None
+
+    def to_tell(self, snapshot: Snapshot) -> Iterator[JobView]:
+        """Yield the jobs that the plan in force may say something else of."""
+        for job_id, view in snapshot.jobs.items():
+            if self.fresh is None or job_id in self.fresh or job_id not in self.places:
+                yield view
+
+
+def kept(snapshot: Snapshot, everything: Room, *, new_round: bool) -> Kept:
+    """Return what jobs keep, by a look at each of them."""
+    all_open = bool(everything.open.all())
+    places = {
+        view.job.id: (view.job, has)
+        for view in snapshot.jobs.values()
+        if view.blocked is None
+        and (has := lasting(snapshot, view)) is not None
+        and (not new_round or _may_not_move(snapshot, view, has, all_open=all_open))
+        and may_keep(snapshot, view, has)
+    }
+    room = _without(snapshot, everything, places)
+    if room.overdrawn:
+        # Other users of the nodes have grown, or others run where a job was to: look at each.
+        stay, jobs = staying(snapshot), snapshot.jobs
+        if new_round:
+            places = {
+                job_id: at
+                for job_id, at in places.items()
+                if job_id in stay or jobs[job_id].configuration
+            }
+        else:
+            places = {
+                job_id: (jobs[job_id].job, placed.placements[0].configuration)
+                for job_id, placed in stay.items()
+            }
+        room = _without(snapshot, everything, places)
+    return Kept(everything, places, room)
+
+
+def _may_not_move(snapshot: Snapshot, view: JobView, has: Configuration, *, all_open: bool) -> bool:
+    """Whether a job stays where it is when a round begins."""
+    job = view.job
+    if not job.preemptible:
+        return True
+    if all_open and job.nodes is None and not job.closed:
+        return False
+    # On a node that is no place for it any more, it ends where it is, too.
+    return any(not (snapshot.nodes[name].open and job.may_start_on(name)) for name, _ in has)
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """What jobs have under the plan that was made last.
+
+    It may be forgotten or given any snapshot at any time: what it remembers is used only if the
+    snapshot follows on that plan. `kept` is the twin that it is tested against.
+    """
+
+    _plan: Plan | None = None
+    _everything: Room | None = None
+    _places: Places = field(default_factory=dict)
+    _room: Room | None = None
+
+    def kept(self, snapshot: Snapshot, layout: ClusterLayout, *, new_round: bool) -> Kept:
+        """Return what `kept` does for this snapshot."""
+        everything, room = self._everything, self._room
+        if (
+            everything is None
+            or everything.layout is not layout
+            or snapshot.nodes_changed
+            or self._plan is None
+            or snapshot.previous.identity is not self._plan.identity
+        ):
+            return kept(snapshot, Room.of(snapshot, layout), new_round=new_round)
+        if new_round or room is None:
+            return kept(snapshot, everything, new_round=new_round)
+        places, room = dict(self._places), room.copy()
+        left = [places.pop(job_id) for job_id in sorted(snapshot.gone) if job_id in places]
+        come = {}
+        for job_id in sorted(snapshot.changed):
+            if (had := places.pop(job_id, None)) is not None:
+                left.append(had)
+            view = snapshot.jobs[job_id]
+            has = None if view.blocked is not None else lasting(snapshot, view)
+            if has is not None and may_keep(snapshot, view, has):
+                come[job_id] = view.job, has
+        _take(snapshot, room, left, sign=-1)
+        _take(snapshot, room, come.values())
+        if room.overdrawn:
+            return kept(snapshot, everything, new_round=False)
+        return Kept(everything, places | come, room, snapshot.changed)
+
+    def follow(
+        self, plan: Plan, before: Kept, room: Room, placed: Sequence[tuple[JobView, Configuration]]
+    ) -> None:
+        """Remember a plan.
+
+        Args:
+            plan: it.
+            before: what was kept when it was made.
+            room: what it leaves.
+            placed: what it gives the others.
+        """
+        self._plan, self._everything = plan, before.everything
+        # Where a job that may not be stopped is sent elsewhere, what it has counts, and where there
+        # are profiling runs, the room is not all that is left.
+        settled = not plan.profiles and all(
+            view.job.preemptible or view.configuration in (None, place) for view, place in placed
+        )
+        self._room = room if settled else None
+        self._places = dict(before.places)
+        for view, place in placed:
+            self._places[view.job.id] = view.job, place
+
+
+def _without(snapshot: Snapshot, everything: Room, places: Places) -> Room:
+    """Return what these jobs leave of everything."""
+    room = everything.copy()
+    _take(snapshot, room, places.values())
+    return room
+
+
+def _take(
+    snapshot: Snapshot, room: Room, places: Iterable[tuple[Job, Configuration]], sign: int = 1
+) -> None:
+    """Take what jobs have from the room, or (sign -1) give it back."""
+    index = snapshot.cluster.index
+    pieces = [
+        (index(name), sign * gpus, job.cpus_per_gpu, job.memory_mb_per_gpu)
+        for job, place in places
+        for name, gpus in place
+    ]
+    if pieces:
+        nodes, gpus, cpus, memory_mb = zip(*pieces, strict=True)
+        room.take_all(
+            np.array(nodes, np.int64), np.array(gpus, np.int64), np.array(cpus), np.array(memory_mb)
+        )
