@@ -15,7 +15,7 @@ first one for each class, by GPU, then one for each class and piece size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hetsched_core.choose.offers import Offers
 from hetsched_core.choose.problem import NodeClasses, runs_of, starts_of
 from hetsched_core.choose.program import patterns
-from hetsched_core.kernels.prices import add_soft_surplus, best_offers
+from hetsched_core.kernels.prices import Choosers, best_offers, least_soft_bound, soft_bound
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,12 +38,6 @@ WARM = (0.05,)
 
 _SAMPLE = 2000
 """Coarse prices are found from about so many jobs."""
-
-_NEWTON_STEPS = 12
-_HALVINGS = 12
-_TOLERANCE = 1e-6
-_RIDGE = 1e-9
-_REACH = 10.0
 
 MOST_CUTS = 1000
 """A class with more ways to cut a node has one price per GPU."""
@@ -77,56 +71,21 @@ class PriceLoopResult:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Choosers:
-    """Who chooses among offers, in the terms of `add_soft_surplus`; offers cost `terms @ x`."""
-
-    starts: Ints
-    weight: Floats
-    value: Floats
-    bundle: Ints
-    term_starts: Ints
-    variable: Ints
-    amount: Floats
-
-    def add_to(
-        self, x: Floats, softness: float, surplus: Floats, gradient: Floats, hessian: Floats
-    ) -> None:
-        """Add what they gain at price variables x."""
-        if len(self.weight) == 0:
-            return
-        cost = np.add.reduceat(x[self.variable] * self.amount, self.term_starts[:-1])
-        add_soft_surplus(
-            self.starts,
-            self.weight,
-            self.value,
-            self.bundle,
-            cost,
-            self.term_starts,
-            self.variable,
-            self.amount,
-            softness,
-            surplus,
-            gradient,
-            hessian,
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Scheme:
     """How V price variables x make prices: slot k costs `amount[k] * x[variable[k]]`."""
 
     variable: Ints
     amount: Floats
     variables: int
-    nodes: _Choosers
+    nodes: Choosers
 
     def slot_prices(self, x: Floats) -> Floats:
         """Return (K,) the price of each slot."""
         return self.amount * x[self.variable]
 
-    def jobs(self, offers: Offers) -> _Choosers:
+    def jobs(self, offers: Offers) -> Choosers:
         """Return the jobs as choosers."""
-        return _Choosers(
+        return Choosers(
             offers.starts,
             np.ones(len(offers.starts) - 1),
             offers.value,
@@ -181,7 +140,7 @@ def priced_at(offers: Offers, slot: Floats) -> PriceLoopResult:
 
 
 def _follow(
-    scheme: _Scheme, jobs: _Choosers, x: Floats, unit: float, steps: tuple[float, ...]
+    scheme: _Scheme, jobs: Choosers, x: Floats, unit: float, steps: tuple[float, ...]
 ) -> Iterator[Floats]:
     """Yield the price variables at the least smoothed bound, for each softness in turn."""
     before = x
@@ -190,48 +149,21 @@ def _follow(
         if at > 1:
             # The path is nearly straight.
             guess = x + (x - before) * (steps[at - 1] - step) / (steps[at - 2] - steps[at - 1])
-            sums = [_smoothed(scheme, jobs, y, step * unit)[0] for y in (x, guess)]
+            sums = [_bound(scheme, jobs, y, step * unit) for y in (x, guess)]
             start = guess if sums[1] < sums[0] else x
-        before, x = x, _newton(scheme, jobs, start, step * unit)
+        before, x = x, start.copy()
+        least_soft_bound(jobs, scheme.nodes, step * unit, x)
         yield x
 
 
-def _newton(scheme: _Scheme, jobs: _Choosers, x: Floats, softness: float) -> Floats:
-    surplus, gradient, hessian = _smoothed(scheme, jobs, x, softness)
-    for _ in range(_NEWTON_STEPS):
-        # Where no job is in two minds the bound is flat: no step is longer than the prices allow.
-        reach = _REACH * max(softness, float(np.abs(x).max()))
-        ridge = max(_RIDGE * float(np.trace(hessian)), float(np.linalg.norm(gradient)) / reach)
-        if ridge == 0.0:
-            break
-        step = -np.linalg.solve(hessian + ridge * np.eye(len(x)), gradient)
-        slope = float(gradient @ step)
-        if -slope <= _TOLERANCE * surplus:
-            break
-        for _ in range(_HALVINGS):
-            there = _smoothed(scheme, jobs, x + step, softness)
-            if there[0] <= surplus + 1e-4 * slope:
-                break
-            step, slope = step / 2, slope / 2
-        else:
-            break
-        x = x + step
-        surplus, gradient, hessian = there
-    return x
+def _bound(scheme: _Scheme, jobs: Choosers, x: Floats, softness: float) -> float:
+    """Return the soft bound at the price variables x."""
+    bound, gradient, hessian = np.empty(1), np.empty(len(x)), np.empty((len(x), len(x)))
+    soft_bound(jobs, scheme.nodes, x, softness, bound, gradient, hessian)
+    return float(bound[0])
 
 
-def _smoothed(
-    scheme: _Scheme, jobs: _Choosers, x: Floats, softness: float
-) -> tuple[float, Floats, Floats]:
-    """Return the smoothed bound, its gradient and its Hessian."""
-    surplus, gradient = np.zeros(1), np.zeros(len(x))
-    hessian = np.zeros((len(x), len(x)))
-    jobs.add_to(x, softness, surplus, gradient, hessian)
-    scheme.nodes.add_to(x, softness, surplus, gradient, hessian)
-    return float(surplus[0]), gradient, hessian
-
-
-def _sampled(jobs: _Choosers) -> _Choosers:
+def _sampled(jobs: Choosers) -> Choosers:
     """Return every so manieth job, with the weight of those left out."""
     number = len(jobs.weight)
     every = max(1, number // _SAMPLE)
@@ -239,8 +171,7 @@ def _sampled(jobs: _Choosers) -> _Choosers:
         return jobs
     kept = np.arange(0, number, every)
     at = runs_of(jobs.starts, kept)[1]
-    return replace(
-        jobs,
+    return jobs._replace(
         starts=starts_of(np.diff(jobs.starts)[kept]),
         weight=np.full(len(kept), number / len(kept)),
         value=jobs.value[at],
@@ -264,7 +195,7 @@ def _one_price_each(offers: Offers) -> _Scheme:
         amount=offers.slot_gpus.astype(np.float64),
         variables=int(variable.max()) + 1,
         # A node sells all its GPUs, or none.
-        nodes=_Choosers(
+        nodes=Choosers(
             every,
             classes.count.astype(np.float64),
             np.zeros(len(classes)),
@@ -305,7 +236,7 @@ def _price_each_size(offers: Offers) -> _Scheme | None:
         variable,
         amount,
         free,
-        _Choosers(
+        Choosers(
             starts_of([len(each) for each in sizes]),
             classes.count.astype(np.float64),
             np.zeros(ways),

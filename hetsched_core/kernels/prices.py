@@ -8,13 +8,17 @@ in `tests/hetsched_core/choose/naive.py`.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from hetsched_core.kernels import Floats, FloatsOut, FloatTableOut, Ints, IntsOut, kernel
+from hetsched_core.kernels import Floats, FloatsOut, FloatTableOut, Ints, IntsOut, kernel, scalar
 
 NEGLIGIBLE = 40.0
 """Weights below exp of minus this do not show in a sum of float64."""
+
+NEWTON_STEPS, HALVINGS = 12, 12
+TOLERANCE, RIDGE, REACH = 1e-6, 1e-9, 10.0
 
 
 @kernel()
@@ -72,45 +76,50 @@ def number_bundles(
     found[0] = bundles
 
 
-@kernel()
-def add_soft_surplus(
-    starts: Ints,
-    weight: Floats,
-    value: Floats,
-    bundle: Ints,
-    cost: Floats,
-    bundle_starts: Ints,
-    variable: Ints,
-    amount: Floats,
-    softness: float,
-    surplus: FloatsOut,
-    gradient: FloatsOut,
-    hessian: FloatTableOut,
-) -> None:
-    """Add the surplus of choosers that take the best of their offers, or none, softened.
+class Choosers(NamedTuple):
+    """Who chooses among offers; what they cost follows from V price variables.
 
-    A chooser's soft surplus is softness * log(1 + sum_q exp((value_q - cost_q) / softness)): smooth
-    in the prices, and the surplus of the best offer where softness is small.
-
-    Args:
+    Attributes:
         starts: (I + 1,) where the offers of each chooser begin.
         weight: (I,) how many choosers of a kind there are.
         value: (Q,) value of each offer.
         bundle: (Q,) its bundle.
-        cost: (B,) cost of each bundle at the prices.
-        bundle_starts: (B + 1,) where each bundle's terms begin.
+        term_starts: (B + 1,) where each bundle's terms begin; each has at least one.
         variable: (E,) price variable of a term.
         amount: (E,) d cost / d variable.
-        softness: above 0, in units of value.
-        surplus: (1,) out, added to.
-        gradient: (V,) out, added to: by the price variables.
-        hessian: (V, V) out, added to.
     """
-    variables = len(gradient)
+
+    starts: IntsOut
+    weight: FloatsOut
+    value: FloatsOut
+    bundle: IntsOut
+    term_starts: IntsOut
+    variable: IntsOut
+    amount: FloatsOut
+
+
+@scalar
+def _add_soft_surplus(
+    surplus: float,
+    choosers: Choosers,
+    x: Floats,
+    softness: float,
+    gradient: Floats,
+    hessian: Floats,
+) -> float:
+    """Return a surplus and the soft surplus of choosers at prices x, and add its derivatives."""
+    starts, weight, value, bundle, term_starts, variable, amount = choosers
+    cost = np.empty(len(term_starts) - 1)
+    for b in range(len(cost)):
+        first = term_starts[b]
+        rest = 0.0
+        for e in range(first + 1, term_starts[b + 1]):
+            rest += x[variable[e]] * amount[e]
+        cost[b] = x[variable[first]] * amount[first] + rest
     # What the choosers take of each variable on average; zero outside `touched`.
-    mean = np.zeros(variables)
-    touched = np.empty(variables, np.int64)
-    seen = np.zeros(variables, np.bool_)
+    mean = np.zeros(len(x))
+    touched = np.empty(len(x), np.int64)
+    seen = np.zeros(len(x), np.bool_)
     for i in range(len(weight)):
         best = 0.0
         for q in range(starts[i], starts[i + 1]):
@@ -121,7 +130,7 @@ def add_soft_surplus(
             profit = value[q] - cost[bundle[q]]
             if profit > floor:
                 total += math.exp((profit - best) / softness)
-        surplus[0] += weight[i] * (best + softness * math.log(total))
+        surplus += weight[i] * (best + softness * math.log(total))
         size = 0
         for q in range(starts[i], starts[i + 1]):
             b = bundle[q]
@@ -130,14 +139,14 @@ def add_soft_surplus(
                 continue
             share = math.exp((profit - best) / softness) / total
             curve = weight[i] * share / softness
-            for e in range(bundle_starts[b], bundle_starts[b + 1]):
+            for e in range(term_starts[b], term_starts[b + 1]):
                 u = variable[e]
                 if not seen[u]:
                     seen[u] = True
                     touched[size] = u
                     size += 1
                 mean[u] += share * amount[e]
-                for f in range(bundle_starts[b], bundle_starts[b + 1]):
+                for f in range(term_starts[b], term_starts[b + 1]):
                     hessian[u, variable[f]] += curve * amount[e] * amount[f]
         for s in range(size):
             u = touched[s]
@@ -148,6 +157,88 @@ def add_soft_surplus(
         for s in range(size):
             mean[touched[s]] = 0.0
             seen[touched[s]] = False
+    return surplus
+
+
+@scalar
+def _soft_bound(
+    jobs: Choosers, nodes: Choosers, x: Floats, softness: float, gradient: Floats, hessian: Floats
+) -> float:
+    """Return the soft bound at prices x, and fill in its derivatives."""
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    surplus = _add_soft_surplus(0.0, jobs, x, softness, gradient, hessian)
+    return _add_soft_surplus(surplus, nodes, x, softness, gradient, hessian)
+
+
+@kernel()
+def soft_bound(
+    jobs: Choosers,
+    nodes: Choosers,
+    x: Floats,
+    softness: float,
+    bound: FloatsOut,
+    gradient: FloatsOut,
+    hessian: FloatTableOut,
+) -> None:
+    """Find the soft bound at prices: what jobs and nodes gain, each with its best offer, softened.
+
+    A chooser's soft surplus is softness * log(1 + sum_q exp((value_q - cost_q) / softness)): smooth
+    in the prices, and the surplus of the best offer where softness is small.
+
+    Args:
+        jobs: who buys.
+        nodes: who sells: at prices above 0 their offers cost less than nothing.
+        x: (V,) the price variables.
+        softness: above 0, in units of value.
+        bound: (1,) out.
+        gradient: (V,) out, by the price variables.
+        hessian: (V, V) out.
+    """
+    bound[0] = _soft_bound(jobs, nodes, x, softness, gradient, hessian)
+
+
+@kernel()
+def least_soft_bound(jobs: Choosers, nodes: Choosers, softness: float, x: FloatsOut) -> None:
+    """Follow Newton's method from prices to those at which the soft bound is about the least.
+
+    Args:
+        jobs: who buys.
+        nodes: who sells.
+        softness: above 0, in units of value.
+        x: (V,) in and out, the price variables.
+    """
+    gradient, after = np.empty(len(x)), np.empty(len(x))
+    hessian, curved = np.empty((len(x), len(x))), np.empty((len(x), len(x)))
+    bound = _soft_bound(jobs, nodes, x, softness, gradient, hessian)
+    for _ in range(NEWTON_STEPS):
+        # Where no job is in two minds the bound is flat: no step is longer than the prices allow.
+        reach = REACH * max(softness, np.abs(x).max())
+        trace = 0.0
+        for v in range(len(x)):
+            trace += hessian[v, v]
+        ridge = max(RIDGE * trace, math.sqrt(np.dot(gradient, gradient)) / reach)
+        if ridge == 0.0:
+            break
+        for v in range(len(x)):
+            hessian[v, v] += ridge
+        step = -np.linalg.solve(hessian, gradient)
+        slope = np.dot(gradient, step)
+        if -slope <= TOLERANCE * bound:
+            break
+        found = False
+        for _ in range(HALVINGS):
+            there = _soft_bound(jobs, nodes, x + step, softness, after, curved)
+            if there <= bound + 1e-4 * slope:
+                found = True
+                break
+            step, slope = step / 2, slope / 2
+        if not found:
+            break
+        x += step
+        bound = there
+        gradient, after = after, gradient
+        hessian, curved = curved, hessian
 
 
 @kernel()

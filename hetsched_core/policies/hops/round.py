@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,13 +96,9 @@ class HopsRound:
         self._kept = standing.kept(snapshot, layout, new_round=new_round)
         self._room = self._kept.room.copy()
         self._profiles = profiling.running_profiles(snapshot, self._room)
-        places = self._kept.places
-        others = (
-            view
-            for job_id, view in snapshot.jobs.items()
-            if job_id not in places and view.blocked is None
-        )
-        self._views = sorted(others, key=submission_order)
+        self._others = self._kept.others(snapshot)
+        able = (view for view in self._others if view.blocked is None)
+        self._views = sorted(able, key=submission_order)
         self._demand = demand_of(
             self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
         )
@@ -146,11 +143,9 @@ class HopsRound:
         """Return the plan, with a reason for each job that waits."""
         snapshot, views = self._snapshot, self._views
         given = [(views[at], where) for at, where in self._placed.items()]
-        to_tell = list(self._kept.to_tell(snapshot))
-        placed = {view.id: entry_at(snapshot, view, where) for view, where in given}
-        for view in to_tell:
-            if (has := self._kept.places.get(view.id)) is not None:
-                placed[view.id] = entry_at(snapshot, view, has[1])
+        unsettled = self._kept.unsettled(snapshot)
+        keeping = ((view, self._kept.places[view.id][1]) for view in unsettled)
+        placed = {view.id: entry_at(snapshot, view, where) for view, where in chain(given, keeping)}
         if len(self._kept.places) + len(given) == len(snapshot.jobs) and (
             self._ends_change_nothing(valid_from_s)
         ):
@@ -169,7 +164,7 @@ class HopsRound:
             placed,
             waits,
             replan,
-            among=to_tell,
+            among=chain(self._others, unsettled),
             profiles=self._profiles,
             valid_from_s=valid_from_s,
             diagnostics=self._diagnostics(),

@@ -6,7 +6,7 @@ stopped, or whose nodes close: they end where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ class Kept:
         everything: what managed jobs may use altogether.
         places: job -> it, and the place that it keeps.
         room: what they leave of everything.
-        fresh: the jobs of which the plan in force may say something else; None for all.
+        fresh: whose place may be another than in the plan in force; None for all of them.
     """
 
     everything: Room
@@ -34,11 +34,15 @@ class Kept:
     room: Room
     fresh: frozenset[str] | None = None
 
-    def to_tell(self, snapshot: Snapshot) -> Iterator[JobView]:
-        """Yield the jobs that the plan in force may say something else of."""
-        for job_id, view in snapshot.jobs.items():
-            if self.fresh is None or job_id in self.fresh or job_id not in self.places:
-                yield view
+    def others(self, snapshot: Snapshot) -> list[JobView]:
+        """Return the jobs that keep nothing."""
+        places = self.places
+        return [view for job_id, view in snapshot.jobs.items() if job_id not in places]
+
+    def unsettled(self, snapshot: Snapshot) -> Iterable[JobView]:
+        """Return the jobs that keep a place which may be another than in the plan in force."""
+        among = self.places if self.fresh is None else self.fresh & self.places.keys()
+        return [snapshot.jobs[job_id] for job_id in among]
 
 
 def kept(snapshot: Snapshot, everything: Room, *, new_round: bool) -> Kept:

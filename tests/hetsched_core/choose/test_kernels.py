@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from hetsched_core.choose.offers import HeldNodes, offers_of
 from hetsched_core.kernels.fill import fill
 from hetsched_core.kernels.prices import (
-    add_soft_surplus,
+    Choosers,
     best_offers,
+    least_soft_bound,
     number_bundles,
+    soft_bound,
 )
 from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import Floats, bound_at, fill_in_turn, pieces_of, soft_surplus
 
 SEEDS = range(5)
+_NONE, _NO_VALUES, _AT = np.zeros(0, np.int64), np.zeros(0), np.zeros(1, np.int64)
+NO_CHOOSERS = Choosers(_AT, _NO_VALUES, _NO_VALUES, _NONE, _AT, _NONE, _NO_VALUES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,26 +74,21 @@ def test_soft_surplus_and_its_derivatives(softness: float) -> None:
     offers = offers_of(problem)
     x = np.random.default_rng(1).uniform(1, 3, len(offers.slot_gpus)) * offers.slot_gpus
     weight = np.arange(1.0, problem.jobs + 1)
-    terms = offers.bundle_nodes.astype(np.float64)
+    jobs = Choosers(
+        offers.starts,
+        weight,
+        offers.value,
+        offers.bundle,
+        offers.bundle_starts,
+        offers.bundle_slots,
+        offers.bundle_nodes.astype(np.float64),
+    )
 
     def run(at: Floats) -> tuple[float, Floats, Floats]:
-        surplus, gradient = np.zeros(1), np.zeros(len(at))
-        hessian = np.zeros((len(at), len(at)))
-        add_soft_surplus(
-            offers.starts,
-            weight,
-            offers.value,
-            offers.bundle,
-            offers.cost(at),
-            offers.bundle_starts,
-            offers.bundle_slots,
-            terms,
-            softness,
-            surplus,
-            gradient,
-            hessian,
-        )
-        return float(surplus[0]), gradient, hessian
+        bound, gradient = np.empty(1), np.empty(len(at))
+        hessian = np.empty((len(at), len(at)))
+        soft_bound(jobs, NO_CHOOSERS, at, softness, bound, gradient, hessian)
+        return float(bound[0]), gradient, hessian
 
     surplus, gradient, hessian = run(x)
     cost = offers.cost(x)
@@ -105,6 +105,37 @@ def test_soft_surplus_and_its_derivatives(softness: float) -> None:
         assert gradient[v] == pytest.approx((more[0] - less[0]) / (2 * step), abs=1e-4)
         curve = (more[1] - less[1]) / (2 * step)
         np.testing.assert_allclose(hessian[v] * softness, curve * softness, atol=1e-4)
+
+
+@pytest.mark.parametrize("softness", [1.0, 0.1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_newton_ends_at_the_least_soft_bound(seed: int, softness: float) -> None:
+    problem = random_problem(seed, 80, 12)
+    offers, classes = offers_of(problem), problem.classes
+    jobs = Choosers(
+        offers.starts,
+        np.ones(problem.jobs),
+        offers.value,
+        offers.bundle,
+        offers.bundle_starts,
+        offers.slot_class[offers.bundle_slots],
+        (offers.slot_gpus[offers.bundle_slots] * offers.bundle_nodes).astype(np.float64),
+    )
+    every = np.arange(len(classes) + 1)
+    count, capacity = classes.count.astype(np.float64), classes.capacity.astype(np.float64)
+    nodes = Choosers(every, count, np.zeros(len(classes)), every[:-1], every, every[:-1], -capacity)
+
+    def bound(at: Floats) -> float:
+        found, gradient = np.empty(1), np.empty(len(at))
+        soft_bound(jobs, nodes, at, softness, found, gradient, np.empty((len(at), len(at))))
+        return float(found[0])
+
+    x = np.ones(len(classes))
+    least = minimize(bound, x, method="Powell", options={"xtol": 1e-8, "ftol": 1e-12}).fun
+    # From far away it takes few steps: the softness falls on the way.
+    for step in (1.0, 0.3, 0.1):
+        least_soft_bound(jobs, nodes, max(step, softness), x)
+    assert bound(x) <= least * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("sweeps", [0, 1, 4])
