@@ -210,11 +210,9 @@ class _SteadyRound(HopsRound):
         alive_s = now - view.job.eligible_from_s - view.wait_at(now)
         return max(0.0, min(alive_s, now - view.first_start_s))
 
-    def _priorities(self, views: Sequence[JobView]) -> Floats:
-        at = {view.job.id: k for k, view in enumerate(self._views)}
-        left_s = self._left_s[[at[view.job.id] for view in views]]
-        wait_s = np.array([view.wait_at(self._from_s) for view in views])
-        priorities: Floats = (wait_s + self._steady.patience_s) / left_s
+    def _priorities(self, jobs: Ints) -> Floats:
+        wait_s = np.array([self._views[at].wait_at(self._from_s) for at in jobs.tolist()])
+        priorities: Floats = (wait_s + self._steady.patience_s) / self._left_s[jobs]
         return priorities
 
     def _whole_round(self, setting: SolverInput, priorities: Floats) -> tuple[Ints, Floats]:

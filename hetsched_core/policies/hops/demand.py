@@ -34,6 +34,7 @@ class HopsDemand:
 
     Attributes:
         kind: (J,) kind of each job.
+        first: (K,) the first job of each kind.
         tables: P speed tables.
         needs: D needs.
         wants: (U,) ascending GPU counts that some job accepts, and 1 and 2.
@@ -47,6 +48,7 @@ class HopsDemand:
     """
 
     kind: Ints
+    first: Ints
     tables: tuple[SpeedTable, ...]
     needs: tuple[PerGpu, ...]
     wants: Ints
@@ -94,7 +96,8 @@ def demand_of(
         only_profiled: leave out GPU types on which a profile has not been measured yet.
     """
     kind, _ = _numbered(_asked_of(view.job) for view in views)
-    firsts = [views[at].job for at in np.unique(kind, return_index=True)[1].tolist()]
+    first = np.unique(kind, return_index=True)[1].astype(np.int64)
+    firsts = [views[at].job for at in first.tolist()]
     profile, profiles = _numbered(job.profile for job in firsts)
     need, needs = _numbered(PerGpu.of(job) for job in firsts)
     counts = [job.requirements.counts for job in firsts]
@@ -112,6 +115,7 @@ def demand_of(
             types[at] &= [t in job.gpu_types for t in layout.gpu_types]
     return HopsDemand(
         kind=kind,
+        first=first,
         tables=tables,
         needs=tuple(needs),
         wants=wants,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _BETWEEN_ROUNDS = 4
 """Programmes for what is left over get this part of the work: they are solved far more often."""
@@ -184,7 +185,7 @@ class HopsRound:
         notes = replace(self._notes, profiled=()) if self._new_round else self._notes
         begun = profiling.start_profiles(
             self._snapshot,
-            [view for view in self._views if self._unprofiled(view)],
+            [self._views[at] for at in np.flatnonzero(self._unprofiled).tolist()],
             self._profiles,
             self._room,
             tried=frozenset(notes.profiled),
@@ -196,16 +197,20 @@ class HopsRound:
         tried = (pair for each in begun for pair in profiling.measured_pairs(self._snapshot, each))
         self._notes = replace(notes, profiled=(*notes.profiled, *tried))
 
-    def _unprofiled(self, view: JobView) -> list[str]:
-        snapshot = self._snapshot
-        return profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
+    @cached_property
+    def _unprofiled(self) -> Bools:
+        """(J,) whether each job could run on a GPU type on which it is not profiled yet."""
+        snapshot, demand = self._snapshot, self._demand
+        firsts = (self._views[at] for at in demand.first.tolist())
+        kinds = [profiling.unprofiled(view, snapshot.speeds, snapshot.cluster) for view in firsts]
+        return np.array([bool(types) for types in kinds])[demand.kind]
 
     def _order_queue(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
         possible = self._generator.on(self._kept.everything).segments.possible
         able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
         priorities = np.zeros(len(self._views))
-        priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
+        priorities[able] = self._priorities(able)
         # The jobs are in order of submission, which decides between equals.
         queue = able[np.argsort(-priorities[able], kind="stable")]
         self._due[queue] = weights(self._snapshot, [self._views[at] for at in queue.tolist()])
@@ -248,18 +253,20 @@ class HopsRound:
         return self._queue, priorities
 
     @property
-    def _busy_profiling(self) -> NDArray[np.bool_]:
+    def _busy_profiling(self) -> Bools:
         """(J,) whether a job may not run beside the profiling runs that it has."""
         runs = Counter(profile.job for profile in self._profiles)
         full = (profiling.full(self._snapshot, runs[view.job.id]) for view in self._views)
         return np.fromiter(full, np.bool_, len(self._views))
 
-    def _priorities(self, views: Sequence[JobView]) -> Floats:
+    def _priorities(self, jobs: Ints) -> Floats:
+        """Return (M,) the priorities of jobs, given as positions."""
         snapshot, policy, notes = self._snapshot, self._policy, self._notes
+        views = [self._views[at] for at in jobs.tolist()]
         run_s: dict[str, float] = {}
         if policy.priority in NEED_RUN_TIMES:
             run_s = known_run_times(snapshot, views, notes.expected_run_s)
-            settled = (view.job.id for view in views if not self._unprofiled(view))
+            settled = (self._views[at].id for at in jobs[~self._unprofiled[jobs]].tolist())
             self._notes = notes.with_run_times(run_s, settled, snapshot.gone)
         times, share = run_times(snapshot.speeds, snapshot.cluster), self._gpus / notes.mean_active
         return priorities_of(
@@ -373,7 +380,8 @@ class HopsRound:
             return NEVER
         if all(way.mixed for way in ways):
             return MIXED_ONLY
-        if self._policy.profile_iterations > 0 and self._unprofiled(view):
+        unprofiled = profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
+        if self._policy.profile_iterations > 0 and unprofiled:
             return _PROFILING
         shut = why_no_nodes(snapshot, view.job)
         return NO_ROOM if shut is None else _SHUT[shut]
