@@ -390,15 +390,24 @@ def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
 
 def test_drained_and_lost_nodes_are_told_apart(slurm: Slurm) -> None:
     tell = slurm.cluster.command
-    tell("scontrol", "update", "node=n2", "state=drain", "reason=test")
-    tell("scontrol", "update", "node=n3", "state=down", "reason=test")
-    try:
+    expected = {
+        "n2": NodeCondition.DRAINED,
+        "n3": NodeCondition.DOWN,
+        "n0": NodeCondition.UP,
+    }
+
+    def told_apart() -> bool:
+        # A node whose slurmd registers before it is read is up again.
+        tell("scontrol", "update", "node=n3", "state=down", "reason=test")
         read = slurm.nodes()
+        return {node: read[node].condition for node in expected} == expected
+
+    tell("scontrol", "update", "node=n2", "state=drain", "reason=test")
+    try:
+        wait_until(told_apart, f"nodes to be read as {expected}", 60)
     finally:
         for node in ("n2", "n3"):
             wait_until(partial(is_back, slurm.cluster, node), f"{node} to be back", 60)
-    conditions = [read[node].condition for node in ("n2", "n3", "n0")]
-    assert conditions == [NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.UP]
 
 
 def test_whatever_bytes_an_admin_gives_for_features_and_reasons_nodes_are_read(
