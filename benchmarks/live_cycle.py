@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--backend", default="pyslurm")
+    parser.add_argument("--backend", default="auto")
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--cycles", type=int, default=60)
     chosen = parser.parse_args()

@@ -33,10 +33,9 @@ def main() -> None:
     parser.add_argument("--pause-s", type=float, default=0.0, help="between two jobs")
     parser.add_argument("--cycle-s", type=float, default=0.2)
     parser.add_argument("--parameters", default="", help="SchedulerParameters of slurm.conf")
-    parser.add_argument("--backend", default="")
+    parser.add_argument("--backend", default="auto")
     chosen = parser.parse_args()
     installed = install(default_cache())
-    backend = chosen.backend or ("pyslurm" if installed.pyslurm else "commands")
     site = usual_site(fake_nodes(6))
     all_jobs = f"bf_max_job_test={2 * chosen.waiting}" if chosen.waiting else ""
     if parameters := ",".join(filter(None, (all_jobs, chosen.parameters))):
@@ -51,7 +50,9 @@ def main() -> None:
         folder = Path(name)
         wait(cluster, chosen.waiting)
         measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
-        with enforcing(cluster, folder, f"--cycle-s={chosen.cycle_s}", f"--backend={backend}"):
+        with enforcing(
+            cluster, folder, f"--cycle-s={chosen.cycle_s}", f"--backend={chosen.backend}"
+        ):
             # It reads first what all that wait ask for.
             begin(cluster, folder, "sbatch", "")
             measure(cluster, folder, ours, chosen.turns, chosen.pause_s)

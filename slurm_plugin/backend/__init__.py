@@ -21,7 +21,7 @@ from slurm_plugin.backend.change import (
     Terms,
     Together,
 )
-from slurm_plugin.backend.choose import BACKENDS, open_backend
+from slurm_plugin.backend.choose import BACKENDS, open_backend, settled
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, SlowError
 from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
@@ -74,4 +74,5 @@ __all__ = [
     "apply_changes",
     "nodes_with",
     "open_backend",
+    "settled",
 ]

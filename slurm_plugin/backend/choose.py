@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from hetsched_core.errors import unknown
+from slurm_plugin.backend.running import require_commands, run_command
 
 if TYPE_CHECKING:
     from slurm_plugin.backend.protocol import SlurmBackend
 
-BACKENDS = ("pyslurm", "commands")
+BACKENDS = ("auto", "pyslurm", "commands")
+
+_ALSO_FITS: dict[tuple[int, ...], tuple[int, ...]] = {(26, 5): (25, 11)}
+"""Release of Slurm -> of the pyslurm that was seen to work with it (docs/live/testbed.md)."""
 
 
 def open_backend(name: str) -> SlurmBackend:
     """Return the backend of this name, for the Slurm that SLURM_CONF names.
 
+    `auto` is pyslurm where the one that is installed fits that Slurm, else commands.
+
     Raises:
         UnknownNameError: there is none of this name.
-        BackendError: pyslurm is not here, or there is no Slurm configuration.
+        BackendError: what the backend needs is not here, or there is no Slurm configuration.
     """
     match name:
+        case "auto":
+            return open_backend(settled(name)[0])
         case "pyslurm":
             from slurm_plugin.backend.with_pyslurm import PyslurmBackend
 
@@ -29,3 +39,34 @@ def open_backend(name: str) -> SlurmBackend:
 
             return CommandsBackend()
     raise unknown("backend", name, BACKENDS)
+
+
+def settled(name: str) -> tuple[str, str]:
+    """Return the backend that a name stands for, and why it is not pyslurm, "" where told or so.
+
+    Raises:
+        BackendError: Slurm does not say which version it is.
+    """
+    if name != "auto":
+        return name, ""
+    why = _why_not_pyslurm()
+    return "commands" if why else "pyslurm", why
+
+
+def _why_not_pyslurm() -> str:
+    """Return what keeps pyslurm from reading the Slurm that is here, "" for nothing."""
+    require_commands("scontrol")
+    slurm = run_command(["scontrol", "--version"]).split()[-1]
+    try:
+        pyslurm = metadata.version("pyslurm")
+    except metadata.PackageNotFoundError:
+        return f"no pyslurm is installed; `pip install 'pyslurm=={slurm.rpartition('.')[0]}.*'`"
+    wanted = _release(slurm)
+    if _release(pyslurm) in (wanted, _ALSO_FITS.get(wanted)):
+        return ""
+    return f"pyslurm {pyslurm} belongs to another release of Slurm than {slurm}, which is here"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version: 25.11.2 is of release 25.11."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))

@@ -60,10 +60,9 @@ def show(installed: Installation, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def _daemon(cluster: Testbed, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    backend = "commands" if cluster.installed.why_no_pyslurm else "pyslurm"
     command = [
         *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce", "--policy=las"),
-        *("--partitions=gpu", "--cycle-s=0.3", "--round-s=4", f"--backend={backend}"),
+        *("--partitions=gpu", "--cycle-s=0.3", "--round-s=4"),
         *(f"--database={folder}/decisions.duckdb", f"--socket={folder}/hetschedd.sock"),
         # The testbed's KillWait; the jobs need less.
         "--grace-s=10",

@@ -55,7 +55,7 @@ def submitter(testbed: Testbed, tmp_path: Path) -> Iterator[Submitter]:
 def backend(request: pytest.FixtureRequest, testbed: Testbed) -> SlurmBackend:
     """The backend that the test's parameter names; without one, the best that there is here."""
     without = testbed.installed.why_no_pyslurm
-    name = getattr(request, "param", "commands" if without else "pyslurm")
+    name = getattr(request, "param", "auto")
     if name == "pyslurm" and without:
         pytest.skip(without)
     return open_backend(name)

@@ -36,6 +36,7 @@ _LONGEST_SOCKET = 107
 class BackendName(StrEnum):
     """How to speak to Slurm."""
 
+    AUTO = "auto"
     PYSLURM = "pyslurm"
     COMMANDS = "commands"
 
@@ -59,7 +60,8 @@ class DaemonConfiguration(DaemonSettings):
         DaemonMode.SHADOW, "shadow plans and records and changes nothing in Slurm; enforce acts"
     )
     backend: BackendName = setting(
-        BackendName.PYSLURM, "by which way to speak to Slurm: pyslurm, or Slurm's own commands"
+        BackendName.AUTO,
+        "by which way to speak to Slurm: pyslurm, its own commands, or auto: pyslurm if it fits",
     )
     database: Path = setting(
         Path("/var/lib/hetsched/daemon.duckdb"),

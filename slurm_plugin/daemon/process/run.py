@@ -19,7 +19,7 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.api.telemetry import Telemetry
-from slurm_plugin.backend import open_backend
+from slurm_plugin.backend import open_backend, settled
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.process.claims import ClusterClaim
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
@@ -55,7 +55,8 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
         claim = stack.enter_context(ClusterClaim())
         if configuration.mode is DaemonMode.ENFORCE:
             claim.hold()
-        backend = claim.watched(open_backend(configuration.backend.value))
+        name, no_pyslurm = settled(configuration.backend.value)
+        backend = claim.watched(open_backend(name))
         # One that is refused here leaves no database behind.
         check_partitions(backend, configuration)
         database = stack.enter_context(DaemonDatabase(configuration.database))
@@ -90,6 +91,8 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
             policy=configuration.policy,
             mode=configuration.mode.value,
             partitions=",".join(sorted(configuration.partitions)),
+            backend=name,
+            **({"no_pyslurm": no_pyslurm} if no_pyslurm else {}),
         )
 
         def read_again() -> DaemonConfiguration:

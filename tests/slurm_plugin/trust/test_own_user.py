@@ -79,14 +79,13 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
     """A daemon that is nobody in particular to the operating system."""
     python, found = interpreter(testbed)
     account = pwd.getpwnam(DAEMON)
-    backend = "commands" if testbed.installed.why_no_pyslurm else "pyslurm"
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [
                 *(python, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu", "--mode=enforce"),
                 *("--policy=las", "--round-s=2", "--cycle-s=0.2", "--grace-s=5", "--slack-s=20"),
-                *(f"--backend={backend}", f"--database={folder}/daemon.duckdb"),
-                *(f"--spool={folder}/spool", f"--socket={folder}/sock"),
+                *(f"--database={folder}/daemon.duckdb", f"--spool={folder}/spool"),
+                f"--socket={folder}/sock",
             ],
             user=account.pw_uid,
             group=account.pw_gid,

@@ -21,12 +21,11 @@ def hetschedd(
     cluster: Testbed, folder: Path, *options: str, **environment: str
 ) -> subprocess.Popen[str]:
     """Start a daemon for this cluster; it logs to `folder`."""
-    backend = "commands" if cluster.installed.why_no_pyslurm else "pyslurm"
     with (folder / "daemon.log").open("a") as log:
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
-                *(f"--backend={backend}", f"--database={folder}/daemon.duckdb", *options),
+                *(f"--database={folder}/daemon.duckdb", *options),
             ],
             env=os.environ | cluster.environment() | environment,
             stderr=log,
