@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.types import Reason, ReasonCode, Waiting
+from hetsched_core.types import Placed, Reason, ReasonCode, Waiting
 from slurm_plugin.backend import (
     Enter,
     Hold,
@@ -134,7 +134,7 @@ def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Test
     assert are_running() == [normal[0], *high]
 
 
-def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_within_seconds(
+def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_in_the_next_plan(
     asked: SlurmBackend, shared: Testbed
 ) -> None:
     daemon = daemon_of(asked, settings=replace(SETTINGS, partitions=frozenset({"wide"})))
@@ -150,8 +150,10 @@ def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_within_seconds(
     drive(daemon, lambda: run(scavengers) == 64, 120)
     high = ("--partition=wide", "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600")
     burst = [sbatch(shared, *high) for _ in range(10)]
-    # Told to go, they end at once here.
-    drive(daemon, lambda: run(burst) == len(burst), SETTINGS.grace_s + 5.0)
+    # The first cycle that sees them has a place for each.
+    daemon.cycle()
+    assert all(isinstance(daemon.plan.entries[job], Placed) for job in burst)
+    drive(daemon, lambda: run(burst) == len(burst))
     drive(daemon, lambda: run(scavengers) == 24, 60)
     # Nothing is lost: the others wait again, or have never run.
     state = asked.read().jobs
