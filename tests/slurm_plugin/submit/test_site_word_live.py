@@ -150,8 +150,8 @@ def test_scavengers_fill_what_is_idle_and_give_way_to_a_burst_in_the_next_plan(
     drive(daemon, lambda: run(scavengers) == 64, 120)
     high = ("--partition=wide", "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600")
     burst = [sbatch(shared, *high) for _ in range(10)]
-    # The first cycle that sees them has a place for each.
-    daemon.cycle()
+    # The first plan that knows them all has a place for each.
+    drive(daemon, lambda: all(job in daemon.plan.entries for job in burst))
     assert all(isinstance(daemon.plan.entries[job], Placed) for job in burst)
     drive(daemon, lambda: run(burst) == len(burst))
     drive(daemon, lambda: run(scavengers) == 24, 60)
