@@ -1,15 +1,16 @@
 """HadarE: every job forked into a copy for each node, so that no node is idle while a job is left.
 
 Source: Sultana et al., "Resource Heterogeneity-Aware and Utilization-Enhanced Scheduling for Deep
-Learning Clusters" (HadarE), section V. In every round the jobs choose nodes, the one with most time
-remaining first; the steps that a job has left are divided over its nodes in proportion to their
-throughputs; at the end of the round the copies' steps add up and their parameters are averaged.
+Learning Clusters" (HadarE), section V. In every round the jobs choose nodes, in an `Order`; the
+steps that a job has left are divided over its nodes in proportion to their throughputs; at the end
+of the round the copies' steps add up and their parameters are averaged.
 
 It knows speeds and how many samples a job has.
 
-Deviations. Copies are not sold at Hadar's prices: a copy takes a whole idle node, whose price is
-the lowest there is, so all would be let in, and the order above decides. A copy is named after its
-node, so that one that keeps its node goes on without a restart.
+Deviations. The paper has the job with most time remaining choose first; the default is `shortest`.
+Copies are not sold at Hadar's prices: a copy takes a whole idle node, whose price is the lowest
+there is, so all would be let in, and the order decides. A copy is named after its node, so that one
+that keeps its node goes on without a restart.
 Averaging takes the time that parameters need over the link, out of the slot; after a job's last
 round it is not counted. A job of unknown size fills its slots. Jobs that are not preemptible get
 one copy and keep it. GPU counts of requirement sets mean nothing in a replay, where every job may
@@ -69,6 +70,31 @@ class Rates(StrEnum):
     MEASURED = "measured"
 
 
+class Order(StrEnum):
+    """Which job chooses the next node, once each has one or there are no more nodes.
+
+    `remaining` is the paper's (section V-B): the one with most time left on the nodes that it has
+    by then. `shortest`: the one with least, if these do not end it in this slot. `turns`: the one
+    on fewest nodes. First nodes go by the time left on a job's fastest node, most or least.
+    """
+
+    REMAINING = "remaining"
+    SHORTEST = "shortest"
+    TURNS = "turns"
+
+    @property
+    def sign(self) -> float:
+        """Return -1 where the job with most time left is the first, else 1."""
+        return -1.0 if self is Order.REMAINING else 1.0
+
+
+_METHODS = {
+    Order.REMAINING: "most time remaining first",
+    Order.SHORTEST: "least time remaining first",
+    Order.TURNS: "one node each by turns",
+}
+
+
 @dataclass(frozen=True)
 class Hadare:
     """Fork every job over the nodes, and divide its steps by their throughputs."""
@@ -77,6 +103,7 @@ class Hadare:
     last_nodes: int = parameter(
         0, "nodes of a last round that so few of them can end (beta); 0 for all"
     )
+    order: Order = parameter(Order.SHORTEST, "which job chooses the next node")
     rates: Rates = parameter(Rates.KNOWN, "where throughputs come from")
     bandwidth_gb_s: float = parameter(1.25, "what a node's link moves when copies are averaged")
 
@@ -124,7 +151,7 @@ class Hadare:
             elif kinds[kind]:
                 able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
-        _choose(snapshot, forks, slot_s, free)
+        _choose(snapshot, forks, slot_s, free, self.order)
         alone = forks[0] if len(forks) == 1 else None
         if self.last_nodes and alone and not (alone.runs and _between_rounds(snapshot)):
             alone.keep_fastest(self.last_nodes, slot_s)
@@ -147,7 +174,7 @@ class Hadare:
             placed,
             waits,
             Replan(on=_PLANS_ON),
-            diagnostics=Diagnostics(method="most time remaining first"),
+            diagnostics=Diagnostics(method=_METHODS[self.order]),
             memory=memory,
         )
 
@@ -302,8 +329,10 @@ def _is_whole(snapshot: Snapshot, configuration: Configuration) -> bool:
     return not more and gpus == snapshot.cluster[name].gpus
 
 
-def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: FreeGpus) -> None:
-    """Let jobs choose one node after another, the one with most time remaining first."""
+def _choose(
+    snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: FreeGpus, order: Order
+) -> None:
+    """Let jobs choose one node after another."""
     taken: set[str] = set()
 
     def able(fork: _Fork, name: str) -> bool:
@@ -328,30 +357,47 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
                 if name in fork.runs and able(fork, name):
                     take(fork, name, rate)
     choosers = sorted(
-        (f for f in forks if not f.nodes or f.view.id not in stay), key=lambda f: -f.alone_s
-    )
-    # Whatever a job asks for, each copy has all GPUs of a node.
-    node_gpus = snapshot.cluster.gpus / max(1, len(snapshot.cluster))
-    turn = in_turn(
-        snapshot,
-        [fork.view for fork in choosers],
-        running_stay=False,
-        wanted=lambda _: node_gpus,
+        (f for f in forks if not f.nodes or f.view.id not in stay),
+        key=lambda f: order.sign * f.alone_s,
     )
     of = {fork.view.id: fork for fork in choosers}
+    node_gpus = snapshot.cluster.gpus / max(1, len(snapshot.cluster))
+
+    def wanted(view: JobView) -> float:
+        # Whatever a job asks for, each copy has all GPUs of a node: to the end of the slot or its
+        # own, so that accounts of short jobs have what is due to them in time, not in turns.
+        fork = of.get(view.id)
+        return node_gpus * (1.0 if fork is None else min(1.0, fork.alone_s / slot_s))
+
+    turn = in_turn(snapshot, [fork.view for fork in choosers], running_stay=False, wanted=wanted)
     choosers = [of[view.id] for view in turn]
-    # Of jobs of unknown size none has more left than another: the one on fewest nodes goes first.
-    waiting = [(-math.inf, 0, at) for at in range(len(choosers))]
+    waiting = [(_rank(order, fork, slot_s), at) for at, fork in enumerate(choosers)]
+    heapq.heapify(waiting)
     while waiting and len(taken) < len(snapshot.cluster):
-        *_, at = heapq.heappop(waiting)
+        _, at = heapq.heappop(waiting)
         fork = choosers[at]
         best = _best(fork, slot_s, able)
         if best is not None:
             take(fork, *best)
             if len(fork.nodes) < fork.most:
-                left_s = fork.remaining_s
-                nodes = len(fork.nodes) if math.isinf(left_s) else 0
-                heapq.heappush(waiting, (-left_s, nodes, at))
+                heapq.heappush(waiting, (_rank(order, fork, slot_s), at))
+
+
+def _rank(order: Order, fork: _Fork, slot_s: float) -> tuple[float, int]:
+    """Return what ranks a job by the nodes that it has: of all jobs the least chooses next.
+
+    Of jobs of unknown size none has more left than another: they take turns.
+    """
+    nodes = len(fork.nodes)
+    if not nodes:
+        return -math.inf, 0
+    if order is Order.TURNS:
+        return nodes, 0
+    left_s = fork.remaining_s
+    if order is Order.SHORTEST and left_s <= slot_s:
+        # What it leaves of the slot would be idle; another job can use the node to the end.
+        return math.inf, nodes
+    return order.sign * left_s, nodes if math.isinf(left_s) else 0
 
 
 def _best(

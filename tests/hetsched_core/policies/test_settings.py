@@ -28,6 +28,7 @@ REFUSED = [
     ("hadare", "copies=-1", "count from 0"),
     ("hadare", "last_nodes=-1", "count from 0"),
     ("hadare", "bandwidth_gb_s=0", "not above 0"),
+    ("hadare", "order=longest", "valid: remaining, shortest, turns"),
     ("hare", "grid_growth=1", r"from 1\.01 to 100"),
     ("hare", "grid_growth=1e9", r"from 1\.01 to 100"),
     *((name, *row) for name in ("hlas", "hlas-p", "hlas-l", "hlas-slots") for row in HLAS),
@@ -90,6 +91,8 @@ def test_a_setting_that_means_nothing_is_refused(policy: str, setting: str, mess
         ("hadar", "replan=full", "equal-jobs idle-stops", range(8)),
         ("hops", "neighbours=id restart_weight=0", "equal-jobs idle-stops", [10]),
         ("hadare", "copies=2", "", range(4)),
+        ("hadare", "order=remaining", "", range(8)),
+        ("hadare", "order=shortest", "", range(8)),
         # Formula (10) knows a V100 by its name.
         ("hadare", "rates=measured", "names", range(4)),
         ("hops", "neighbours=id priority=las", "", [10]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.policies.hadar.hadare import Hadare
+from hetsched_core.policies.hadar.hadare import Hadare, Order
 from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings, simulate
@@ -39,6 +39,8 @@ ONE = cluster_of(a=("t0", 1))
 TWO = cluster_of(a=("t", 4), b=("t", 4))
 FREE = Hadare(bandwidth_gb_s=math.inf)
 """Averaging costs nothing."""
+
+every_order = pytest.mark.parametrize("policy", [replace(FREE, order=order) for order in Order])
 
 
 def divided(
@@ -89,18 +91,51 @@ def test_h6_one_job_alone_is_2_4_times_as_fast_as_on_its_best_node() -> None:
     assert len(forked.runs) == 5
 
 
-def test_jobs_of_unknown_size_share_the_nodes_evenly() -> None:
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        # On a, d and e 1,800, 1,600 and 360 s are left: the long one takes b, the middle one c.
+        (Order.REMAINING, {"long": "ab", "middle": "cd", "short": "e"}),
+        # On e, d and a 3,600, 1,600 and 180 s are left: a ends the short one in this slot, and of
+        # the others the middle one is the shorter.
+        (Order.SHORTEST, {"long": "e", "middle": "bcd", "short": "a"}),
+        (Order.TURNS, {"long": "e", "middle": "cd", "short": "ab"}),
+    ],
+)
+def test_who_chooses_the_next_node_is_what_the_order_says(
+    order: Order, expected: dict[str, str]
+) -> None:
+    jobs = sized("short", 900.0), sized("middle", 4000.0), sized("long", 9000.0)
+    found = divided(*jobs, policy=replace(FREE, order=order))
+    assert {job: "".join(nodes) for job, nodes in found.items()} == expected
+
+
+@every_order
+def test_jobs_of_unknown_size_share_the_nodes_evenly(policy: Hadare) -> None:
     jobs = [with_job(view(name), total_samples=None) for name in ("one", "two")]
-    assert [len(nodes) for nodes in divided(*jobs, cluster=TWO).values()] == [1, 1]
+    found = divided(*jobs, policy=policy, cluster=TWO)
+    assert [len(nodes) for nodes in found.values()] == [1, 1]
 
 
-def test_the_last_round_takes_only_the_fastest_nodes_that_can_end_it() -> None:
+def test_under_shortest_those_of_unknown_size_share_what_the_others_leave() -> None:
+    one, two = (with_job(view(name), total_samples=None) for name in ("one", "two"))
+    job = with_job(sized("job", 1e6), max_nodes=1)
+    found = divided(one, job, two, policy=replace(FREE, order=Order.SHORTEST))
+    assert {name: "".join(nodes) for name, nodes in found.items()} == {
+        "job": "a",
+        "one": "bd",
+        "two": "ce",
+    }
+
+
+@every_order
+def test_the_last_round_takes_only_the_fastest_nodes_that_can_end_it(policy: Hadare) -> None:
     job = sized("j", 900.0)
-    assert len(divided(job)["j"]) == 5
+    assert len(divided(job, policy=policy)["j"]) == 5
     # 360 s: the fastest node does 1,800 of its own.
-    assert divided(job, policy=replace(FREE, last_nodes=1))["j"] == {"a": 900}
-    assert divided(job, policy=replace(FREE, last_nodes=2))["j"] == {"a": 600, "d": 300}
-    assert len(divided(sized("j", 4000.0), policy=replace(FREE, last_nodes=1))["j"]) == 5
+    assert divided(job, policy=replace(policy, last_nodes=1))["j"] == {"a": 900}
+    assert divided(job, policy=replace(policy, last_nodes=2))["j"] == {"a": 600, "d": 300}
+    assert len(divided(sized("j", 4000.0), policy=replace(policy, last_nodes=1))["j"]) == 5
 
 
 def test_averaging_takes_its_time_out_of_the_slot_of_several_copies_and_of_no_single_one() -> None:
@@ -189,22 +224,27 @@ def test_the_tracker_survives_being_written_down_and_being_lost() -> None:
     assert TrackerNotes.read({}) == TrackerNotes.read({"version": 0}) == TrackerNotes()
 
 
-def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it() -> None:
-    fixed = with_job(sized("fixed", 1e6), preemptible=False)
-    assert list(divided(fixed, sized("other", 10.0))["fixed"]) == ["a"]
+@every_order
+def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it(policy: Hadare) -> None:
+    first = with_job(sized("fixed", 100.0), preemptible=False)
+    assert list(divided(first, policy=policy)["fixed"]) == ["a"]
+    begun = with_job(sized("fixed", 1e6, held(on(b=1), speed=1.0)), preemptible=False)
+    assert list(divided(begun, sized("other", 10.0), policy=policy)["fixed"]) == ["b"]
 
 
-def test_what_arrives_between_rounds_takes_idle_nodes_and_moves_no_copy() -> None:
+@every_order
+def test_what_arrives_between_rounds_takes_idle_nodes_and_moves_no_copy(policy: Hadare) -> None:
     runs = (held(on(b=1), copy=1, speed=1.0), held(on(c=1), copy=2, speed=1.0))
     early, late = sized("early", 1e6, *runs), sized("late", 1e6)
-    found = divided(early, late, triggers=frozenset({Trigger.ARRIVAL}))
+    arrives = frozenset({Trigger.ARRIVAL})
+    found = divided(early, late, policy=policy, triggers=arrives)
     assert {job: set(nodes) for job, nodes in found.items()} == {
         "early": {"b", "c"},
         "late": {"a", "d", "e"},
     }
     last = sized("last", 100.0, *runs)
-    found = divided(last, policy=replace(FREE, last_nodes=1), triggers=frozenset({Trigger.ARRIVAL}))
+    found = divided(last, policy=replace(policy, last_nodes=1), triggers=arrives)
     assert set(found["last"]) == {"b", "c"}
     # The round divides the nodes anew.
-    found = divided(early, late, triggers=frozenset({Trigger.ROUND}))
+    found = divided(early, late, policy=policy, triggers=frozenset({Trigger.ROUND}))
     assert "a" in found["early"]
