@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hetsched_core.errors import InputError
 from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.throughput import ProfileSet, SizeClass, profile_set
 from hetsched_core.throughput.builtin import gpu_counts, speed_table
@@ -159,7 +160,17 @@ def world_of(scale: Scale, seed: int) -> HopsWorld:
 
 
 def _requirements(draw: np.random.Generator, gpu_s: float) -> RequirementSet:
-    """Return 1 to 8 counts up to 16 with a mean that the user has the patience for."""
+    """Return 1 to 8 counts up to 16 with a mean that the user has the patience for.
+
+    Raises:
+        InputError: not even 16 GPUs end the job in that time, so that no draw would do.
+    """
+    if gpu_s / LARGEST > PATIENCE_S:
+        raise InputError(
+            f"a job of {gpu_s / 3600.0:g} GPU hours takes more than PATIENCE_S = {PATIENCE_S:g} s "
+            f"on LARGEST = {LARGEST} GPUs, so that no requirement set will do; raise one of the "
+            f"two, or keep GPU_HOURS to {LARGEST * PATIENCE_S / 3600.0:g}"
+        )
     while True:
         size = int(draw.integers(1, MOST_REQUIREMENTS + 1))
         counts = sorted((1 + draw.choice(LARGEST, size, replace=False)).tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import hops as page
+from benchmarks.papers import hops_setting
 from benchmarks.papers.hops_cells import policy_of, scattered
 from benchmarks.papers.hops_setting import (
+    GPU_HOURS,
     LARGE,
     LARGEST,
     MODELS,
@@ -22,8 +25,10 @@ from benchmarks.papers.hops_setting import (
     world_of,
 )
 from benchmarks.papers.page import filled as fill
+from hetsched_core.errors import InputError
 from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.simulate import KnownSpeeds, simulate
+from hetsched_core.throughput import SizeClass
 from hetsched_core.types import Configuration
 
 TEXT = page.PAGE.read_text()
@@ -70,6 +75,20 @@ def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: HopsWorld) -> N
     hours = large.submissions[-1].job.submit_s / 3600
     # 499 gaps of a Poisson process: three standard deviations are 13 %.
     assert 499 / hours == pytest.approx(100, rel=0.14)
+
+
+def test_jobs_that_no_requirement_set_ends_in_time_are_refused_with_what_to_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 16 GPUs for 8 hours are 128 GPU hours: a little below that one set will do.
+    monkeypatch.setattr(hops_setting, "GPU_HOURS", dict.fromkeys(SizeClass, (127.9, 127.9)))
+    drawn = world_of(replace(SMALL, jobs=2), 0)
+    assert {str(each.job.requirements) for each in drawn.submissions} == {"16"}
+    longer = {size: (low * 1.6, high * 1.6) for size, (low, high) in GPU_HOURS.items()}
+    monkeypatch.setattr(hops_setting, "GPU_HOURS", longer)
+    said = "GPU hours takes more than PATIENCE_S = 28800 s on LARGEST = 16 .* keep GPU_HOURS to 128"
+    with pytest.raises(InputError, match=said):
+        world_of(LARGE, 0)
 
 
 def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: HopsWorld) -> None:
