@@ -11,7 +11,14 @@ import click
 from hetsched_core.cli.table import print_table
 
 if TYPE_CHECKING:
-    from hetsched_core.store import Decision, ProfileSummary, Store, StoredSpeed, Summary
+    from hetsched_core.store import (
+        BandwidthSummary,
+        Decision,
+        ProfileSummary,
+        Store,
+        StoredSpeed,
+        Summary,
+    )
 
 _FILE = click.Path(path_type=Path)
 
@@ -34,7 +41,11 @@ def db() -> None:
 @click.option("--owner", default="", metavar="USER", help="Whose profile; by default the site's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
-    """Print what FILE holds: its profiles on each GPU type, or the speeds of one profile."""
+    """Print what FILE holds: its profiles on each GPU type, or the speeds of one profile.
+
+    Beside the profiles it prints how fast GPUs of each type average gradients, and whether that was
+    measured, is published for the type, or is assumed.
+    """
     import json
     from dataclasses import asdict
 
@@ -48,6 +59,7 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
             speeds = _speeds(store, profile, owner)
         else:
             summary, profiles = store.summary(), store.profiles()
+            bandwidths = store.bandwidth_sources()
     if profile is not None:
         if as_json:
             named = [dict(zip(_SPEED_COLUMNS, row, strict=True)) for row in speeds]
@@ -57,9 +69,12 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
             print_table(_SPEED_COLUMNS, speeds)
     elif as_json:
         known = [asdict(each) for each in profiles]
-        click.echo(json.dumps({"schema": 1, **asdict(summary), "known": known}, indent=2))
+        sources = [asdict(each) for each in bandwidths]
+        document = {"schema": 1, **asdict(summary), "known": known, "bandwidth_sources": sources}
+        click.echo(json.dumps(document, indent=2))
     else:
         _print_profiles(profiles)
+        _print_bandwidths(bandwidths)
         _print_summary(file, summary)
 
 
@@ -294,6 +309,23 @@ def _print_profiles(profiles: Sequence[ProfileSummary]) -> None:
     if rows:
         names = ("profile", "owner", "gpu_type", "read_by", "speeds", "nodes", "profiled", "last_s")
         print_table(names, rows)
+        click.echo()
+
+
+def _print_bandwidths(bandwidths: Sequence[BandwidthSummary]) -> None:
+    rows = [
+        (
+            each.gpu_type,
+            each.term.value,
+            each.parameters_per_s,
+            each.source,
+            each.runs,
+            "" if each.last_s is None else each.last_s,
+        )
+        for each in bandwidths
+    ]
+    if rows:
+        print_table(("gpu_type", "over", "parameters/s", "source", "runs", "last_s"), rows)
         click.echo()
 
 

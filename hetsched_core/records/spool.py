@@ -42,6 +42,7 @@ class Reject(StrEnum):
     WRONG_IDENTITY = "wrong identity"
     WRONG_NONCE = "wrong nonce"
     WRONG_ORDER = "wrong order"
+    NOT_THE_SITE = "not the site's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,23 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class AllReduce:
+    """How long some GPUs of a run take to average so many parameters (Hops section 3.3).
+
+    `seconds` is of one all-reduce of single-precision values, the median of `iterations` of them,
+    by `gpus` GPUs on `nodes` nodes. Over gloo it is CPUs that average.
+    """
+
+    t_s: Elapsed
+    backend: Annotated[str, Text("nccl|gloo")]
+    gpus: Annotated[int, Whole(2, MAX_GPU_COUNT)]
+    nodes: Gpus
+    parameters: Annotated[int, Whole(1, 10**15)]
+    iterations: Annotated[int, Whole(1, 10**6)]
+    seconds: Annotated[float, Number(1e-9, 86_400)]
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far the whole job has come, over all its runs, and how fast it is now.
 
@@ -215,11 +233,12 @@ class End:
     how: Annotated[str, Text("completed|stopped|failed")]
 
 
-SpoolLine = SpoolStart | Profile | Progress | Loss | Checkpoint | End
+SpoolLine = SpoolStart | Profile | AllReduce | Progress | Loss | Checkpoint | End
 
 LINE_TYPES: dict[str, type[SpoolLine]] = {
     "start": SpoolStart,
     "profile": Profile,
+    "all_reduce": AllReduce,
     "progress": Progress,
     "loss": Loss,
     "checkpoint": Checkpoint,
@@ -333,7 +352,7 @@ def _growing(line: SpoolLine) -> dict[str, float]:
             return {"t_s": line.t_s, "samples of a checkpoint": line.samples}
         case Loss():
             return {"t_s": line.t_s, "training_round": line.training_round}
-        case Profile():
+        case Profile() | AllReduce():
             return {"t_s": line.t_s}
 
 
@@ -373,11 +392,10 @@ def _typed(line: dict[str, Any]) -> SpoolLine:
     typed = LINE_TYPES[type_](**values)
     if isinstance(typed, Profile | Progress) and len(typed.data_s) != len(typed.wait_s):
         raise _LineError(Reject.OUT_OF_RANGE, "data_s and wait_s differ in length")
-    if isinstance(typed, Profile):
-        if not 1 <= len(typed.data_s) <= typed.iterations:
-            raise _out_of_range("number of data_s", len(typed.data_s), 1, typed.iterations)
-        if typed.nodes > typed.gpus:
-            raise _out_of_range("nodes", typed.nodes, 1, typed.gpus)
+    if isinstance(typed, Profile) and not 1 <= len(typed.data_s) <= typed.iterations:
+        raise _out_of_range("number of data_s", len(typed.data_s), 1, typed.iterations)
+    if isinstance(typed, Profile | AllReduce) and typed.nodes > typed.gpus:
+        raise _out_of_range("nodes", typed.nodes, 1, typed.gpus)
     return typed
 
 

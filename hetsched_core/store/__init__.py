@@ -32,7 +32,7 @@ from hetsched_core.store.records import (
 )
 from hetsched_core.store.spool_files import FileReject, SpoolRun
 from hetsched_core.store.store import IN_MEMORY, Store
-from hetsched_core.store.summary import ProfileSummary, Summary
+from hetsched_core.store.summary import BandwidthSummary, ProfileSummary, Summary
 from hetsched_core.store.transfer import Format, StoredSpeed, read_speed_csv, read_speed_tables
 from hetsched_core.throughput.moments import Moments
 
@@ -40,6 +40,7 @@ __all__ = [
     "IN_MEMORY",
     "SITE",
     "BandwidthMeasurement",
+    "BandwidthSummary",
     "BandwidthTerm",
     "BasicTimes",
     "DataTimes",

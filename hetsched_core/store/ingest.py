@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetsched_core.errors import InputError
-from hetsched_core.records.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
+from hetsched_core.records.spool import (
+    AllReduce,
+    Profile,
+    Progress,
+    Reject,
+    Rejection,
+    SpoolLine,
+    SpoolName,
+)
 from hetsched_core.store.database import Columns, Transaction, columns_of
 from hetsched_core.store.following import JobProgress, heard
 from hetsched_core.store.measurements import (
+    record_bandwidths,
     record_basic_times,
     record_data_times,
     record_speeds,
 )
 from hetsched_core.store.merge import replace
-from hetsched_core.store.records import BasicTimes, DataTimes, Measurement, ProfileKey
+from hetsched_core.store.records import (
+    BandwidthMeasurement,
+    BandwidthTerm,
+    BasicTimes,
+    DataTimes,
+    Measurement,
+    ProfileKey,
+)
 from hetsched_core.store.spool_files import (
     FileReject,
     FileRejectedError,
@@ -48,24 +66,28 @@ class Ingested:
     Attributes:
         lines: the accepted lines, each with the file it is from, file by file.
         rejected: what was rejected.
-        measurements: how many speeds, profiles and data times went into the layers.
+        measurements: how many speeds, profiles, data times and bandwidths went into the layers.
         progress: how far the jobs are of which something new was said.
+        bandwidths: GPU types whose bandwidths were measured.
     """
 
     lines: tuple[tuple[SpoolName, SpoolLine], ...]
     rejected: tuple[RejectedLines, ...]
     measurements: int
     progress: tuple[JobProgress, ...] = ()
+    bandwidths: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What a call has read so far."""
+    """What a call has read so far; `site` are the users who speak for the site."""
 
+    site: frozenset[int]
     lines: list[tuple[SpoolName, SpoolLine]] = field(default_factory=list)
     speeds: list[Measurement] = field(default_factory=list)
     basic_times: list[BasicTimes] = field(default_factory=list)
     data_times: list[DataTimes] = field(default_factory=list)
+    averaged: dict[tuple[str, RunKey], list[AllReduce]] = field(default_factory=dict)
     rejected: Counter[tuple[int, Reject | FileReject]] = field(default_factory=Counter)
     examples: dict[tuple[int, Reject | FileReject], str] = field(default_factory=dict)
     heard: dict[tuple[str, str, int], list[SpoolLine]] = field(default_factory=dict)
@@ -77,17 +99,10 @@ class _Batch:
     def take(self, file: SpoolFile, line: SpoolLine, now_s: float) -> None:
         """Keep a line, and what it measured."""
         run = file.run
-        if isinstance(line, Profile):
-            nodes = len({node.host for node, _ in run.pieces})
-            if (line.gpus, line.nodes) != (run.gpus, nodes):
-                self.reject(
-                    run.uid,
-                    Reject.WRONG_IDENTITY,
-                    f"{file.name}: {line.gpus} GPUs on {line.nodes} nodes, where the run has "
-                    f"{run.gpus} on {nodes}",
-                )
-                return
-        if isinstance(line, Profile | Progress):
+        if why := self._odd(file, line):
+            self.reject(run.uid, *why)
+            return
+        if isinstance(line, Profile | Progress | AllReduce):
             try:
                 self._measure(file, line, now_s)
             except InputError as error:
@@ -98,8 +113,31 @@ class _Batch:
             who = (run.nonce, file.name.job, file.name.run)
             self.heard.setdefault(who, []).append(line)
 
-    def _measure(self, file: SpoolFile, line: Profile | Progress, now_s: float) -> None:
+    def _odd(self, file: SpoolFile, line: SpoolLine) -> tuple[Reject, str] | None:
+        """Return why a line cannot be of this run, or is not its user's to tell; None if it is."""
+        run = file.run
+        if isinstance(line, AllReduce) and run.uid not in self.site:
+            words = "bandwidths are everybody's, and told by jobs of the daemon's user or of root"
+            return Reject.NOT_THE_SITE, f"{file.name}: {words}"
+        if not isinstance(line, Profile | AllReduce):
+            return None
+        nodes = len({node.host for node, _ in run.pieces})
+        whole = (line.gpus, line.nodes) == (run.gpus, nodes)
+        part = isinstance(line, AllReduce) and line.gpus <= run.gpus and line.nodes <= nodes
+        if whole or part:
+            return None
+        words = f"{line.gpus} GPUs on {line.nodes} nodes, where the run has {run.gpus} on {nodes}"
+        return Reject.WRONG_IDENTITY, f"{file.name}: {words}"
+
+    def _measure(self, file: SpoolFile, line: Profile | Progress | AllReduce, now_s: float) -> None:
         run, profile = file.run, file.run.profile
+        if isinstance(line, AllReduce):
+            # What CPUs average, or GPUs of several types, says nothing of any type.
+            if line.backend == "nccl" and file.speaks_for is not None:
+                _bandwidths(file.speaks_for, [line], now_s)
+                key = (file.speaks_for, (file.name.job, file.name.run))
+                self.averaged.setdefault(key, []).append(line)
+            return
         if profile is None:
             return
         if isinstance(line, Progress) and line.samples_per_s > 0 and file.speaks_for is not None:
@@ -111,8 +149,13 @@ class _Batch:
                 times = DataTimes(profile, file.gpu_type, line.data_s, line.wait_s)
                 self.data_times.append(times)
 
-    def ingested(self, progress: tuple[JobProgress, ...]) -> Ingested:
-        """Return the result of the call."""
+    def bandwidths(self, now_s: float) -> list[BandwidthMeasurement]:
+        """Return what each run has measured: one value of a term, however many lines it wrote."""
+        found = (_bandwidths(kind, lines, now_s) for (kind, _), lines in self.averaged.items())
+        return [measured for each in found for measured in each]
+
+    def ingested(self, progress: tuple[JobProgress, ...], bandwidths: int) -> Ingested:
+        """Return the result of the call, in which so many bandwidths were recorded."""
         rejected = [
             RejectedLines(uid, reason, lines, self.examples[uid, reason])
             for (uid, reason), lines in sorted(self.rejected.items())
@@ -121,8 +164,9 @@ class _Batch:
         return Ingested(
             tuple(self.lines),
             tuple(rejected),
-            len(self.speeds) + len(self.basic_times) + pairs,
+            len(self.speeds) + len(self.basic_times) + pairs + bandwidths,
             progress,
+            frozenset(gpu_type for gpu_type, _ in self.averaged),
         )
 
 
@@ -130,7 +174,8 @@ class SpoolIngest:
     """Takes spool files in, each line once, in this process and after it."""
 
     def __init__(self) -> None:
-        """Follow no file yet."""
+        """Follow no file yet; root and this process's user speak for the site."""
+        self._site = frozenset({0, os.geteuid()})
         self._files: dict[Path, SpoolFile] = {}
         self._counted: set[tuple[Path, FileReject]] = set()
 
@@ -142,7 +187,7 @@ class SpoolIngest:
         now_s: float,
     ) -> Ingested:
         """Read on in each file and record what is new, with how far each file was read."""
-        batch = _Batch()
+        batch = _Batch(self._site)
         asked = dict.fromkeys(paths)
         self._counted = {
             (path, why) for path, why in self._counted if path in asked or _goes_on(path, runs)
@@ -166,9 +211,11 @@ class SpoolIngest:
         record_speeds(transaction, batch.speeds)
         record_basic_times(transaction, batch.basic_times)
         record_data_times(transaction, batch.data_times)
+        bandwidths = batch.bandwidths(now_s)
+        record_bandwidths(transaction, bandwidths)
         _record_positions(transaction, moved)
         _record_rejected(transaction, batch.rejected)
-        return batch.ingested(heard(transaction, batch.heard, now_s))
+        return batch.ingested(heard(transaction, batch.heard, now_s), len(bandwidths))
 
     def forget(self) -> None:
         """Begin again from what the store holds: after a failed transaction."""
@@ -232,6 +279,28 @@ def _basic_times(profile: ProfileKey, gpu_type: str, line: Profile, now_s: float
         Moments(1, line.update_s),
         now_s,
     )
+
+
+def _bandwidths(
+    gpu_type: str, lines: Iterable[AllReduce], now_s: float
+) -> list[BandwidthMeasurement]:
+    """Return the bandwidths behind all-reduces, of those terms that were measured.
+
+    Raises:
+        InputError: they cannot be.
+    """
+    # It brings scipy, which takes longer to import than the rest of the store.
+    from hetsched_core.throughput.fit import CommunicationTime, fit_bandwidths
+
+    found = fit_bandwidths(
+        CommunicationTime(line.parameters, line.gpus, line.nodes, line.seconds) for line in lines
+    )
+    terms = ((BandwidthTerm.LINK, found.link), (BandwidthTerm.NETWORK, found.network))
+    return [
+        BandwidthMeasurement(gpu_type, term, Moments(1, value), now_s)
+        for term, value in terms
+        if not math.isnan(value)
+    ]
 
 
 def _speed(

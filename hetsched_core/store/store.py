@@ -131,6 +131,7 @@ class Store(Database):
 
     import_speeds = _operation(transfer.import_speeds)
     profiles = _operation(summary.profiles)
+    bandwidth_sources = _operation(summary.bandwidth_sources)
     faults = _operation(summary.faults)
     summary = _operation(summary.summary)
 

@@ -9,7 +9,16 @@ from typing import Any
 from hetsched_core.store.database import Transaction
 from hetsched_core.store.merge import IDENTITIES
 from hetsched_core.store.migrations import MARK
-from hetsched_core.store.records import MAX_PART_S, MAX_SPEED, MAX_TIME_S, MIN_SPEED, ProfileKey
+from hetsched_core.store.records import (
+    MAX_PART_S,
+    MAX_SPEED,
+    MAX_TIME_S,
+    MIN_SPEED,
+    BandwidthTerm,
+    ProfileKey,
+)
+from hetsched_core.throughput.builtin import bandwidths as published
+from hetsched_core.throughput.gpus import match_gpu
 
 
 def _figure(query: str) -> Any:
@@ -70,6 +79,53 @@ class ProfileSummary:
     measurements: int
     profiled: bool
     last_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthSummary:
+    """With which bandwidth the gradients on one GPU type are reckoned.
+
+    Attributes:
+        gpu_type: the type.
+        term: inside a node or between nodes.
+        parameters_per_s: that are averaged.
+        source: `measured`; else `published` for the type, or `assumed` where nothing is.
+        runs: that measured it.
+        last_s: when one did last (seconds UTC); None if none did.
+    """
+
+    gpu_type: str
+    term: BandwidthTerm
+    parameters_per_s: float
+    source: str
+    runs: int
+    last_s: float | None
+
+
+def bandwidth_sources(transaction: Transaction) -> tuple[BandwidthSummary, ...]:
+    """Return the bandwidths of each GPU type of the store, by name."""
+    rows = transaction.rows(
+        """
+        SELECT name, term, mean, count, last_s
+        FROM gpu_type LEFT JOIN bandwidth ON gpu_type.id = bandwidth.gpu_type ORDER BY name
+        """
+    )
+    measured = {(name, term): rest for name, term, *rest in rows}
+    found = []
+    for name in dict.fromkeys(str(row[0]) for row in rows):
+        match = match_gpu(name)
+        otherwise = published(match.spec)
+        source = "assumed" if match.assumed else "published"
+        for term, value in (
+            (BandwidthTerm.LINK, otherwise.link),
+            (BandwidthTerm.NETWORK, otherwise.network),
+        ):
+            if (name, term) in measured:
+                mean, count, last_s = measured[name, term]
+                found.append(BandwidthSummary(name, term, mean, "measured", int(count), last_s))
+            else:
+                found.append(BandwidthSummary(name, term, value, source, 0, None))
+    return tuple(found)
 
 
 def summary(transaction: Transaction) -> Summary:

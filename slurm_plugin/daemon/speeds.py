@@ -139,6 +139,10 @@ class LiveSpeeds:
         learned = {key.name for key in keys}
         self._revise([name for name, w in self._wanted.items() if w.key.name in learned])
 
+    def all_learned(self) -> None:
+        """Look all profiles up anew: bandwidths were measured, which every formula has."""
+        self._revise(self._wanted)
+
     def settle(self, name: str, gpu_type: str) -> None:
         """Let what is known of a profile on a GPU type do: it was tried, and no more is to be had.
 

@@ -128,6 +128,8 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
             lines=each.lines,
             words=each.example,
         )
+    for gpu_type in sorted(heard.bandwidths):
+        log.info("bandwidths_measured", gpu_type=gpu_type)
     for violation in report.violations:
         log.error("invalid_plan", broke=violation)
     if report.decision is not None:

@@ -52,6 +52,7 @@ class Heard:
     Attributes:
         progress: how far jobs are of which something new was told.
         learned: profiles of which more is known than before.
+        bandwidths: GPU types whose bandwidths were measured.
         rejected: what was rejected, by user and reason.
         lines: how many lines were accepted.
         trouble: why nothing could be taken in, or written for jobs to read; "" while it can.
@@ -62,6 +63,7 @@ class Heard:
     rejected: tuple[RejectedLines, ...] = ()
     lines: int = 0
     trouble: str = ""
+    bandwidths: frozenset[str] = frozenset()
 
 
 NOTHING = Heard()
@@ -186,6 +188,7 @@ class Listener:
         self._retell = False
         learned: set[ProfileKey] = set()
         rejected: list[RejectedLines] = []
+        bandwidths: frozenset[str] = frozenset()
         lines = 0
         self.failure = None
         while grown := self._grown():
@@ -197,6 +200,7 @@ class Listener:
             progress |= {each.nonce: each for each in taken.progress}
             learned |= self._learned(taken)
             rejected += taken.rejected
+            bandwidths |= taken.bandwidths
             lines += len(taken.lines)
             if self._stopwatch() - begun >= self.most_s:
                 break
@@ -205,7 +209,7 @@ class Listener:
         if not self._due and not trouble:
             self._leave(now)
         told = tuple(progress.values())
-        return Heard(told, frozenset(learned), tuple(rejected), lines, trouble)
+        return Heard(told, frozenset(learned), tuple(rejected), lines, trouble, bandwidths)
 
     # -- runs --------------------------------------------------------------------------------------
 

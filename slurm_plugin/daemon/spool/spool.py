@@ -77,7 +77,9 @@ class Spool:
         if heard.trouble == trouble:
             # It has been said.
             heard = replace(heard, trouble="")
-        if heard.learned:
+        if heard.bandwidths:
+            world.estimates.all_learned()
+        elif heard.learned:
             world.estimates.learned(heard.learned)
         if heard.progress:
             world.heard(heard.progress, now)

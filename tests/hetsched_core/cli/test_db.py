@@ -11,7 +11,18 @@ import pytest
 from hetsched_core.policy import make_policy
 from hetsched_core.records.decision_record import DecisionWriter
 from hetsched_core.records.runlog import PlanRecord
-from hetsched_core.store import Decision, Measurement, Mode, Moments, ProfileKey, Store
+from hetsched_core.store import (
+    BandwidthMeasurement,
+    BandwidthTerm,
+    Decision,
+    Measurement,
+    Mode,
+    Moments,
+    ProfileKey,
+    Store,
+)
+from hetsched_core.throughput.builtin import bandwidths
+from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.types import Reason, ReasonCode, Waiting
 from tests.hetsched_core.cli.conftest import Run
 from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
@@ -67,8 +78,34 @@ def test_show_lists_profiles_and_figures(path: Path, said: Said) -> None:
         ["lm", "-", "v100", "public", "1", "0", "no", "2023-11-14T22:13:20Z"],
         ["resnet50", "alice", "a100", "owner", "3", "2", "no", "2025-10-09T08:53:20Z"],
     ]
-    assert lines[4] == f"{path}: schema 5, 2 profiles, 2 GPU types, 2 nodes"
-    assert lines[5] == "measurements: 4 in 3 rows by type and 3 by node"
+    assert lines[10] == f"{path}: schema 5, 2 profiles, 2 GPU types, 2 nodes"
+    assert lines[11] == "measurements: 4 in 3 rows by type and 3 by node"
+
+
+def test_show_tells_which_bandwidths_were_measured_and_which_are_published_or_assumed(
+    path: Path, said: Said
+) -> None:
+    with Store.open(path, Mode.WRITE) as store:
+        measured = Moments.of([1.5e9, 2.5e9])
+        store.record_bandwidths(
+            [
+                BandwidthMeasurement("a100", BandwidthTerm.NETWORK, measured, 1.7e9),
+                BandwidthMeasurement("fastest-yet", BandwidthTerm.LINK, Moments(1, 3e10), 1.7e9),
+            ]
+        )
+    lines = said("show", path).splitlines()
+    published = bandwidths(match_gpu("a100").spec).link
+    assert [line.split() for line in lines[4:11]] == [
+        ["GPU_TYPE", "OVER", "PARAMETERS/S", "SOURCE", "RUNS", "LAST"],
+        ["a100", "link", f"{published:.6g}", "published", "0", "-"],
+        ["a100", "network", "2e+09", "measured", "2", "2023-11-14T22:13:20Z"],
+        ["fastest-yet", "link", "3e+10", "measured", "1", "2023-11-14T22:13:20Z"],
+        ["fastest-yet", "network", lines[8].split()[2], "assumed", "0", "-"],
+        ["v100", "link", lines[9].split()[2], "published", "0", "-"],
+        ["v100", "network", lines[10].split()[2], "published", "0", "-"],
+    ]
+    sources = json.loads(said("show", path, "--json"))["bandwidth_sources"]
+    assert [each["source"] for each in sources].count("measured") == 2
 
 
 def test_show_of_a_profile_lists_what_was_measured_by_type_and_by_node(

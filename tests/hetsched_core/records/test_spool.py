@@ -16,6 +16,7 @@ from hetsched_core.records.spool import (
     MAX_LINE_BYTES,
     MAX_SERIES,
     SCHEMA,
+    AllReduce,
     Checkpoint,
     End,
     Loss,
@@ -62,13 +63,14 @@ def reason(answer: SpoolLine | Rejection) -> Reject | None:
 
 def test_the_documented_example_is_accepted_with_its_values() -> None:
     validator = SpoolValidator(NAME, NONCE)
-    start, profile, progress, loss, checkpoint, end = (
+    start, profile, all_reduce, progress, loss, checkpoint, end = (
         validator.take(encoded(line)) for line in examples()
     )
     assert start == SpoolStart(SCHEMA, "123_4", 2, 0, 4, NONCE, "gpu07", 4711, 1760000000.25)
     assert isinstance(profile, Profile)
     assert (profile.forward_s, profile.backward_s, profile.update_s) == (0.031, 0.058, 0.004)
     assert (profile.data_s, profile.wait_s) == ((0.011, 0.012, 0.093), (0.001, 0.001, 0.02))
+    assert all_reduce == AllReduce(12.0, "nccl", 2, 2, 25_000_000, 10, 0.02)
     assert progress == Progress(30.0, 1204480.0, 2510.4, (0.012,), (0.001,))
     assert loss == Loss(30.0, 4705, 2.317)
     assert checkpoint == Checkpoint(61.2, 1280000.0, 0.4)
@@ -144,6 +146,10 @@ def test_a_file_begins_with_its_start_and_of_a_rank_that_there_is() -> None:
         ("profile", {"iterations": 2}, Reject.OUT_OF_RANGE),
         ("profile", {"data_s": [], "wait_s": []}, Reject.OUT_OF_RANGE),
         ("profile", {"gpu_type": ""}, Reject.OUT_OF_RANGE),
+        ("all_reduce", {"gpus": 1, "nodes": 1}, Reject.OUT_OF_RANGE),
+        ("all_reduce", {"nodes": 3}, Reject.OUT_OF_RANGE),
+        ("all_reduce", {"seconds": 0}, Reject.OUT_OF_RANGE),
+        ("all_reduce", {"backend": "mpi"}, Reject.OUT_OF_RANGE),
         ("loss", {"loss": 1e31}, Reject.OUT_OF_RANGE),
         ("loss", {"training_round": -1}, Reject.OUT_OF_RANGE),
         ("checkpoint", {"stopped_s": -0.5}, Reject.OUT_OF_RANGE),

@@ -66,6 +66,21 @@ def profiled(t_s: float, **changes: object) -> Line:
     }
 
 
+def averaged(seconds: float, **changes: object) -> Line:
+    """A tenth of a billion parameters between two nodes, or `gpus` on so many `nodes`."""
+    return {
+        "type": "all_reduce",
+        "t_s": 5.0,
+        "backend": "nccl",
+        "gpus": 2,
+        "nodes": 2,
+        "parameters": 100_000_000,
+        "iterations": 10,
+        "seconds": seconds,
+        **changes,
+    }
+
+
 class Spool:
     """A folder of spool files."""
 

@@ -1,6 +1,7 @@
 """Spool files: what a job says goes into the layers once, and what it must not say is counted."""
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from tests.hetsched_core.store.spool import (
     RUNS,
     Line,
     Spool,
+    averaged,
     profiled,
     progress,
     start,
@@ -142,6 +144,76 @@ def test_over_several_gpu_types_each_rank_counts_for_the_type_of_its_host(
     assert theory.forward_s.tolist() == [pytest.approx(0.1), pytest.approx(0.2)]
     # The speed of the whole says little about either type.
     assert store.summary().measurements == 0
+
+
+# Bandwidths ---------------------------------------------------------------------------------------
+
+TWO_NODES = {("7", 0): replace(RUN, profile=None, pieces=((N1, 4), (N2, 4)))}
+
+
+def bandwidths_of(store: Store, gpu_type: str = "a100") -> tuple[float, float]:
+    """Parameters/s inside a node and between nodes; NaN where nothing was measured."""
+    (found,) = store.bandwidths([gpu_type])
+    return found.link, found.network
+
+
+def test_bandwidths_are_fitted_to_what_a_run_of_the_site_has_averaged(
+    store: Store, spool: Spool
+) -> None:
+    # W8 of Hops: 0.0375 s on four GPUs of a node are 2e9 parameters/s, 0.2 s between nodes 5e8.
+    within = (averaged(s, gpus=4, nodes=1) for s in (0.0375, 0.0375, 60.0))
+    spool.add(start(), *within, averaged(0.2), averaged(0.1, parameters=50_000_000))
+    ingested = take(store, spool, TWO_NODES)
+    assert (ingested.rejected, ingested.measurements) == ((), 2)
+    assert ingested.bandwidths == {"a100"}
+    # One disturbed all-reduce spoils none.
+    assert bandwidths_of(store) == pytest.approx((2e9, 5e8))
+    # The next run counts as much, however many lines it has.
+    spool.add(start(run=1), averaged(0.1), name="7.1.0.jsonl")
+    take(store, spool, TWO_NODES | {("7", 1): TWO_NODES["7", 0]})
+    assert bandwidths_of(store) == pytest.approx((2e9, 7.5e8))
+    link, network = store.bandwidth_sources()
+    assert (link.source, link.runs, network.source, network.runs) == ("measured", 1, "measured", 2)
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can give a file away")
+def test_no_other_user_tells_how_fast_gpus_average(store: Store, spool: Spool) -> None:
+    os.chown(spool.add(start(), averaged(0.2), progress(10)), 4242, -1)
+    run = replace(RUN, uid=4242, pieces=((N1, 4), (N2, 4)))
+    ingested = take(store, spool, {("7", 0): run})
+    assert [(each.uid, each.reason) for each in ingested.rejected] == [(4242, Reject.NOT_THE_SITE)]
+    assert ingested.bandwidths == frozenset()
+    assert math.isnan(bandwidths_of(store)[1])
+    # What it tells of itself counts as ever.
+    assert ingested.measurements == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (averaged(0.2, gpus=16), Reject.WRONG_IDENTITY),
+        (averaged(0.2, gpus=3, nodes=3), Reject.WRONG_IDENTITY),
+        (averaged(1e-9, parameters=10**15), Reject.OUT_OF_RANGE),
+        (json.dumps(averaged(float("inf"))).encode() + b"\n", Reject.NOT_JSON),
+    ],
+)
+def test_an_absurd_all_reduce_is_counted_and_the_others_stay(
+    store: Store, spool: Spool, line: Line | bytes, reason: Reject
+) -> None:
+    spool.add(start(), line, averaged(0.2))
+    assert reasons(take(store, spool, TWO_NODES)) == {reason: 1}
+    assert bandwidths_of(store)[1] == pytest.approx(5e8)
+
+
+def test_what_cpus_or_gpus_of_several_types_average_says_nothing_of_any_type(
+    store: Store, spool: Spool
+) -> None:
+    spool.add(start(), averaged(0.2, backend="gloo"))
+    spool.add(start(run=1), averaged(0.2), name="7.1.0.jsonl")
+    mixed = replace(TWO_NODES["7", 0], pieces=((N1, 4), (Node("n9", "v100", 4), 4)))
+    ingested = take(store, spool, TWO_NODES | {("7", 1): mixed})
+    assert (ingested.rejected, ingested.bandwidths) == ((), frozenset())
+    assert store.bandwidth_sources() == ()
 
 
 # Once, and only once ------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from hetsched_core.types import (
     Waiting,
     shape_of,
 )
+from job_wrappers.bandwidths import PARAMETERS
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.testbed import Testbed
@@ -46,6 +47,8 @@ from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.jobs import Submitter
 
 pytestmark = pytest.mark.slurm
+
+TEMPLATES = ROOT / "sbatch_templates"
 
 JOB = """\
 #!/bin/bash
@@ -142,34 +145,52 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     assert_same_training(out, tmp_path / "whole", rel=1e-6)
 
 
+def run_template(
+    backend: SlurmBackend, testbed: Testbed, folder: Path, name: str, old: str, new: str
+) -> tuple[str, str]:
+    """Let a daemon run a template, some words of it changed, to its end; return id and output."""
+    script = (TEMPLATES / f"{name}.sbatch").read_text()
+    assert old in script
+    (folder / f"{name}.sbatch").write_text(script.replace(old, new))
+    (folder / "spool").mkdir()
+    environment = testbed.environment() | {
+        "PATH": f"{Path(sys.executable).parent}:{testbed.environment()['PATH']}",
+        "HETSCHED_SPOOL": str(folder / "spool"),
+    }
+    sbatch = testbed.installed.program("sbatch")
+    words: list[str | Path] = [sbatch, "--parsable", f"--chdir={folder}", f"{name}.sbatch"]
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        daemon = daemon_of(backend, make_policy("fifo"), folder, store)
+        job = run(words, env=environment, cwd=folder).strip()
+        drive(daemon, ended(backend, [job]), timeout_s=120)
+    assert "ExitCode=0:0" in testbed.command("scontrol", "show", "job", job)
+    return job, (folder / f"{name}-{job}.out").read_text()
+
+
+def test_the_template_of_bandwidths_tells_how_long_averaging_took(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    # On fewer GPUs than a site would have it, for the sake of the machine.
+    old, new = "--gpu-set=16 --gpu-types=a100", "--gpu-set=2"
+    job, said = run_template(backend, testbed, tmp_path, "bandwidths", old, new)
+    assert said.count("2 processes without a GPU on 1 node average") == len(PARAMETERS), said
+    (file,) = (tmp_path / "spool").glob(f"*/{job}.0.0.jsonl")
+    kinds = [json.loads(line)["type"] for line in file.read_text().splitlines()]
+    assert kinds == ["start", *["all_reduce"] * len(PARAMETERS), "end"]
+
+
 def test_the_template_trains_on_what_it_is_given_to_its_end(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
 ) -> None:
-    templates = ROOT / "sbatch_templates"
-    script = (templates / "training.sbatch").read_text()
-    (tmp_path / "train.py").write_text((templates / "train.py").read_text())
+    (tmp_path / "train.py").write_text((TEMPLATES / "train.py").read_text())
     # Quicker than a user would have it; all else is as it stands there.
-    (tmp_path / "training.sbatch").write_text(
-        script.replace("--epochs 20", "--epochs 2 --images 512")
-    )
-    (tmp_path / "spool").mkdir()
-    environment = testbed.environment() | {
-        "PATH": f"{Path(sys.executable).parent}:{testbed.environment()['PATH']}",
-        "HETSCHED_SPOOL": str(tmp_path / "spool"),
-    }
-    sbatch = testbed.installed.program("sbatch")
-    words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
-    with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        daemon = daemon_of(backend, make_policy("fifo"), tmp_path, store)
-        job = run(words, env=environment, cwd=tmp_path).strip()
-        drive(daemon, ended(backend, [job]), timeout_s=120)
-    said = (tmp_path / f"training-{job}.out").read_text()
+    old, new = "--epochs 20", "--epochs 2 --images 512"
+    job, said = run_template(backend, testbed, tmp_path, "training", old, new)
     assert re.findall(r"^epoch (\d): loss", said, re.MULTILINE) == ["0", "1"], said
     (checkpoint,) = (tmp_path / f"checkpoints-{job}").glob("step-*")
     progress = json.loads((checkpoint / "checkpoint.json").read_text())["progress"]
     assert (progress["epoch"], progress["samples"]) == (2, 1024)
     assert progress["ranks"] in (1, 2, 4, 8)
-    assert "ExitCode=0:0" in testbed.command("scontrol", "show", "job", job)
 
 
 def test_on_two_nodes_it_stops_by_a_signal_and_is_queued_again_by_its_launcher(

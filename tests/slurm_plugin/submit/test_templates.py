@@ -89,8 +89,8 @@ def finished_well(testbed: Testbed, job: str) -> bool:
 
 
 def test_every_template_has_a_test() -> None:
-    # Those named training and pool run with a real torch, in tests/job_wrappers/torch.
-    known = {*TRAINING, "inference", "pool", "training"}
+    # The last three run with a real torch, in tests/job_wrappers/torch.
+    known = {*TRAINING, "inference", "bandwidths", "pool", "training"}
     assert {path.stem for path in TEMPLATES.glob("*.sbatch")} == known
     readme = (TEMPLATES / "README.md").read_text()
     assert all(f"[{path.name}]" in readme for path in TEMPLATES.glob("*.sbatch"))

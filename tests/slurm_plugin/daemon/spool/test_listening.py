@@ -278,6 +278,29 @@ def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
     assert scene.world.jobs["1"].samples_done == 300.0
 
 
+def test_when_bandwidths_are_measured_the_speeds_of_all_that_was_profiled_follow(
+    scene: Scene,
+) -> None:
+    spool = Spool(scene.listener, scene.spool)
+    two = replace(runs_on(waiting("2", run=0), "n0", since_s=NOW), gpus=2)
+    scene.see(running("1"), two)
+    profile: dict[str, object] = {"type": "profile", "t_s": 4.0, "gpu_type": "v100", "gpus": 1}
+    profile |= {"nodes": 1, "batch_size": 10, "iterations": 10, "parameters": 10**9, "pattern": 1}
+    profile |= {"forward_s": 0.1, "backward_s": 0.2, "update_s": 0.1}
+    scene.say("1", profile | {"data_s": [0.1] * 10, "wait_s": [0.0] * 10})
+    spool.hear(scene.world, NOW + 10.0)
+    average: dict[str, object] = {"type": "all_reduce", "t_s": 4.0, "backend": "nccl", "gpus": 2}
+    average |= {"nodes": 1, "parameters": 10**8, "iterations": 10, "seconds": 0.05}
+    scene.say("2", average)
+    heard = spool.hear(scene.world, NOW + 20.0)
+    assert heard.bandwidths == {"v100"}
+    # 1e9 parameters/s: two GPUs average half of 1e9 in 0.5 s, which the backward pass hides none
+    # of, since T_c is longer; update and forward pass take 0.2 s.
+    speeds = scene.world.speeds
+    assert speeds is not None
+    assert speeds.per_gpu(NAME, "v100", 2) == pytest.approx(10 / 0.7)
+
+
 def test_on_a_full_disk_it_is_said_once_that_moves_are_not_written_and_nothing_is_left_half(
     scene: Scene,
 ) -> None:
