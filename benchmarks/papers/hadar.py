@@ -14,10 +14,13 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.comparison_inputs import SWEEPS, write_sweeps
+from benchmarks.papers.comparison_runs import JCT, MAKESPAN, run_sweep
 from benchmarks.papers.fidelity import STATIC, load
 from benchmarks.papers.hadar_jobs import drawn, least
 from benchmarks.papers.page import PAGES, command, data_folder, markdown, plot_by_jobs
@@ -340,6 +343,24 @@ def orders() -> str:
     return markdown(heads, lines)
 
 
+def arriving() -> str:
+    """Return what each order makes of jobs that arrive: the comparison's generated workloads."""
+    names = [order.value for order in Order]
+    policy = f'[[policies]]\nname = "hadare"\nparameters = {{ order = {names} }}\n'
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        write_sweeps(folder)
+        text = (SWEEPS / "generated.toml").read_text()
+        (folder / "orders.toml").write_text(text.replace("# include policies.toml\n", policy))
+        runs = run_sweep("orders", folder)
+    columns = [(column, name) for column in (JCT, MAKESPAN) for name in names]
+    lines = []
+    for workload, found in runs.items():
+        means = [column.over_seeds(found[f"hadare order={name}"]) for column, name in columns]
+        lines.append((workload, *(f"{mean.mean:.2f}" for mean in means if mean is not None)))
+    return markdown(("workload", *(f"{column.head}: {name}" for column, name in columns)), lines)
+
+
 def slots() -> str:
     """Return CRU and TTD of each mix by slot length, the best marked."""
     lines = []
@@ -496,6 +517,7 @@ FIGURES = {
     "speeds": speeds_table,
     "gains": gain_table,
     "orders": orders,
+    "arriving": arriving,
     "aws": lambda: mixes("AWS"),
     "lab": lambda: mixes("lab"),
     "slots": slots,

@@ -108,10 +108,14 @@ def test_only_the_round_in_which_a_job_ends_leaves_its_nodes_time(order: Order) 
     assert full > 1500
 
 
-def test_it_holds_against_no_forking_and_as_printed_fails_against_two_copies() -> None:
+@every_order
+def test_it_holds_against_no_forking(order: Order) -> None:
     for seed in range(50):
         batch = Batch.drawn(seed)
-        assert batch.utilisation(0) >= batch.utilisation(1) - 1e-9
+        assert batch.utilisation(0, order) >= batch.utilisation(1, order) - 1e-9
+
+
+def test_it_as_printed_fails_against_two_copies() -> None:
     # Five jobs on five nodes. The proof leaves out how full a round is in which a job ends: with
     # all copies the last is 4 % full, with two 71 %. Nor are all copies sooner done: some of them
     # are on nodes that suit another job better.
