@@ -146,12 +146,14 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
 
 
 def run_template(
-    backend: SlurmBackend, testbed: Testbed, folder: Path, name: str, old: str, new: str
+    backend: SlurmBackend, testbed: Testbed, folder: Path, name: str, changes: dict[str, str]
 ) -> tuple[str, str]:
     """Let a daemon run a template, some words of it changed, to its end; return id and output."""
     script = (TEMPLATES / f"{name}.sbatch").read_text()
-    assert old in script
-    (folder / f"{name}.sbatch").write_text(script.replace(old, new))
+    for old, new in changes.items():
+        assert old in script
+        script = script.replace(old, new)
+    (folder / f"{name}.sbatch").write_text(script)
     (folder / "spool").mkdir()
     environment = testbed.environment() | {
         "PATH": f"{Path(sys.executable).parent}:{testbed.environment()['PATH']}",
@@ -171,8 +173,12 @@ def test_the_template_of_bandwidths_tells_how_long_averaging_took(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
 ) -> None:
     # On fewer GPUs than a site would have it, for the sake of the machine.
-    old, new = "--gpu-set=16 --gpu-types=a100", "--gpu-set=2"
-    job, said = run_template(backend, testbed, tmp_path, "bandwidths", old, new)
+    changes = {
+        "--nodes=2": "--nodes=1",
+        "--gpus-per-node=8": "--gpus-per-node=2",
+        "--gpu-set=16 --gpu-types=a100": "--gpu-set=2",
+    }
+    job, said = run_template(backend, testbed, tmp_path, "bandwidths", changes)
     assert said.count("2 processes without a GPU on 1 node average") == len(PARAMETERS), said
     (file,) = (tmp_path / "spool").glob(f"*/{job}.0.0.jsonl")
     kinds = [json.loads(line)["type"] for line in file.read_text().splitlines()]
@@ -184,8 +190,8 @@ def test_the_template_trains_on_what_it_is_given_to_its_end(
 ) -> None:
     (tmp_path / "train.py").write_text((TEMPLATES / "train.py").read_text())
     # Quicker than a user would have it; all else is as it stands there.
-    old, new = "--epochs 20", "--epochs 2 --images 512"
-    job, said = run_template(backend, testbed, tmp_path, "training", old, new)
+    changes = {"--epochs 20": "--epochs 2 --images 512"}
+    job, said = run_template(backend, testbed, tmp_path, "training", changes)
     assert re.findall(r"^epoch (\d): loss", said, re.MULTILINE) == ["0", "1"], said
     (checkpoint,) = (tmp_path / f"checkpoints-{job}").glob("step-*")
     progress = json.loads((checkpoint / "checkpoint.json").read_text())["progress"]
