@@ -60,7 +60,7 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def read(path: Path) -> tuple[dict[str, Any], Any]:
+def read(path: str | Path) -> tuple[dict[str, Any], Any]:
     """Return the line of JSON and the tensors, these on the host.
 
     Nothing in the file is executed: torch loads only tensors and plain values.
@@ -69,6 +69,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
         ValueError: the file is damaged, or no such file.
         OSError: it cannot be read.
     """
+    path = Path(path)
     with path.open("rb") as file:
         header = _header(path, file.readline(_MOST_HEADER))
         content = file.read()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Union
@@ -19,6 +21,8 @@ MOST_ROUNDS = 10**6
 MOST_TASKS = 1000
 
 MOST_SEED = 2**63 - 1
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 Make = Union[str, Callable[..., Work]]
 """A user's function, or where it is: `path/file.py:function` or `package.module:function`."""
@@ -44,6 +48,9 @@ class _Asked:
         for what in ("name", "group", "key"):
             if not isinstance(given[what], str):
                 raise self._wrong(what, "text")
+        if not _NAME.fullmatch(self.name):
+            form = "letters, digits and . _ -, the first of them a letter or digit, at most 200"
+            raise self._wrong("name", form)
         for what, least, most in (
             ("rounds", 1, MOST_ROUNDS - 1),
             ("scale", 1, MOST_TASKS),
@@ -72,6 +79,11 @@ class _Asked:
         arguments, weight = dict(self.arguments), float(self.weight)
         return {**vars(self), "arguments": arguments, "weight": weight, "submit_s": time.time()}
 
+    def same(self, found: Mapping[str, Any]) -> bool:
+        """Whether a training that is there is this one, whenever it was submitted."""
+        own: dict[str, Any] = json.loads(json.dumps(self.values()))
+        return all(found.get(key) == value for key, value in own.items() if key != "submit_s")
+
     def _wrong(self, what: str, expected: str) -> ValueError:
         value = f"{getattr(self, what)!r:.200}"
         return ValueError(f"training {self.name!r}: {what} is {value}; expected {expected}")
@@ -92,6 +104,9 @@ def submit(
 ) -> str:
     """Add a training to a pool and return its name.
 
+    One that is there already, just as it is asked for, stays as it is: a script that was
+    interrupted may be run again. One that has ended does not begin anew.
+
     Args:
         pool: the folder of the pool.
         make: returns the training's `Work`, given `arguments`.
@@ -106,18 +121,20 @@ def submit(
             "".
 
     Raises:
-        ValueError: the folder is no pool, or a value is no good.
+        ValueError: the folder is no pool, a value is no good, the function takes other arguments,
+            or another training has the name.
         OSError: it cannot be written.
     """
     folder = PoolFolder(Path(pool)).check()
     where = place_of(make)
+    _check_arguments(make, arguments or {})
     function = where.rpartition(":")[2]
     name = name or f"{function}-{secrets.token_hex(4)}"
     asked = _Asked(
         *(name, where, rounds, scale, seed, arguments or {}, group, weight),
         key=key or function,
     )
-    folder.add(asked.values())
+    _add(folder, [asked])
     return name
 
 
@@ -139,6 +156,10 @@ def search(
         rounds: of each.
         name: of the group; trainings are called `NAME-000` and so on.
         others: as of `submit`, for all of them.
+
+    Raises:
+        ValueError: as of `submit`; none was added then.
+        OSError: one cannot be written; those before it were added, and the same call adds the rest.
     """
     folder = PoolFolder(Path(pool)).check()
     where = place_of(make)
@@ -151,23 +172,91 @@ def search(
         for at, arguments in enumerate(each)
     ]
     for one in asked:
-        folder.add(one.values())
+        _check_arguments(make, one.arguments)
+    _add(folder, asked)
     return [one.name for one in asked]
+
+
+def _add(folder: PoolFolder, asked: Sequence[_Asked]) -> None:
+    """Leave trainings, but for those that are there already as they are asked for."""
+    missing, others = [], []
+    for one in asked:
+        found = _submitted(folder, one.name)
+        if found is None:
+            missing.append(one)
+        elif not one.same(found):
+            others.append(one.name)
+    if others:
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        raise ValueError(
+            f"{folder.path} has a training {others[0]!r} already, and another one than is asked "
+            f"for{more}; nothing was added: name another"
+        )
+    for one in missing:
+        folder.add(one.values())
+    if folder.stopped:
+        warnings.warn(
+            f"{folder.path} has been stopped, and what is submitted waits; once it has ended, "
+            f"`hetsched pool create {folder.path}` and the start of its job have it go on",
+            stacklevel=3,
+        )
+
+
+def _submitted(folder: PoolFolder, name: str) -> dict[str, Any] | None:
+    """Return what stands in a training's file, None where there is none."""
+    try:
+        found = json.loads((folder.path / "trainings" / f"{name}.json").read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _check_arguments(make: Make, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that a function does not take; what is given as text is not looked at."""
+    if isinstance(make, str):
+        return
+    try:
+        # What a decorator has wrapped may take others than the decorator.
+        signature = inspect.signature(make, follow_wrapped=False)
+    except ValueError:
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{make.__name__}{signature}: {error}; it was given {arguments}") from None
 
 
 def result(pool: str | Path, name: str) -> dict[str, Any] | None:
     """Return how a training ended; None while it has not.
 
     Returns:
-        `failed` says why, "" where it did not; `state` is the file of its last round
-        (`job_wrappers.tensor_file.read`), `losses` of its rounds.
+        `failed` says why, "" where it did not; `state` is the path of its last round's file, for
+        `job_wrappers.tensor_file.read`; `losses` are those of its rounds, and `arguments` what the
+        function was given.
+
+    Raises:
+        ValueError: the folder is no pool or has no such training, or the result is damaged.
     """
+    folder = PoolFolder(Path(pool)).check()
+    path = folder.path / "results" / f"{name}.json"
     try:
-        text = (Path(pool) / "results" / f"{name}.json").read_text()
+        found = json.loads(path.read_text())
     except FileNotFoundError:
+        if _submitted(folder, name) is None:
+            raise ValueError(
+                f"{folder.path} has no training {name!r}; `hetsched pool status {folder.path}` "
+                "lists those that it has"
+            ) from None
         return None
-    found: dict[str, Any] = json.loads(text)
-    return found
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("state"), str):
+        raise ValueError(f"{path} is damaged: it is no result")
+    state = str((folder.path / found["state"]).resolve()) if found["state"] else ""
+    arguments = (_submitted(folder, name) or {}).get("arguments", {})
+    return {**found, "state": state, "arguments": arguments}
 
 
 def place_of(make: Make) -> str:

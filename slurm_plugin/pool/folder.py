@@ -63,7 +63,12 @@ class Pool:
         Raises:
             InputError: the file is no good.
         """
-        return _read(self.path / "pool.json", PoolRecord)
+        try:
+            return _read(self.path / "pool.json", PoolRecord)
+        except InputError as error:
+            raise InputError(
+                f"{error}; `hetsched pool create {self.path}` makes it anew, and keeps trainings"
+            ) from None
 
     def names(self, folder: str) -> set[str]:
         """Return the names in one of its folders, without `.json`."""
@@ -122,9 +127,18 @@ class Pool:
     def result(self, name: str) -> Result | None:
         """Return how a training ended; None while it has not, or where that cannot be read."""
         try:
-            return _read(self.path / "results" / f"{name}.json", Result)
+            return self.end_of(name)
         except (OSError, InputError):
             return None
+
+    def end_of(self, name: str) -> Result:
+        """Return how a training ended.
+
+        Raises:
+            OSError: it has not, or that cannot be seen now.
+            InputError: the file is no good.
+        """
+        return _read(self.path / "results" / f"{name}.json", Result)
 
     def end(self, name: str, result: Result) -> None:
         """Leave how a training ended."""
@@ -198,14 +212,14 @@ def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
     """Make a folder a pool, for its user alone; one that is a pool goes on under this policy.
 
     Raises:
-        InputError: it cannot be made, or it runs.
+        InputError: it cannot be made, it holds other files, or it runs.
     """
     if scheduled(path):
-        raise InputError(
-            f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can "
-            "go on under another policy"
-        )
+        raise InputError(_runs(path))
     try:
+        if not (path / "pool.json").exists() and path.is_dir():
+            _check_ours(path)
+            path.chmod(0o700)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in FOLDERS:
             (path / name).mkdir(mode=0o700, exist_ok=True)
@@ -218,6 +232,28 @@ def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
     with replacing(path / "pool.json") as file:
         json.dump(unstructure(PoolRecord(SCHEMA, policy, dict(parameters))), file)
     return Pool(path)
+
+
+def _runs(path: Path) -> str:
+    if Pool(path).stopped:
+        return (
+            f"{path} is a pool that is ending: its GPUs finish their tasks; create it again once "
+            f"`hetsched pool status {path}` says that it has ended"
+        )
+    return (
+        f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can go "
+        "on under another policy"
+    )
+
+
+def _check_ours(path: Path) -> None:
+    """Refuse a folder that is there and holds more than a pool that was half made."""
+    others = sorted({entry.name for entry in path.iterdir()} - {*FOLDERS})
+    if others:
+        raise InputError(
+            f"{path} holds other files, such as {others[0]!r}, and a pool is a folder of its own: "
+            f"name a new one, such as {path / 'pool'}"
+        )
 
 
 @dataclass

@@ -57,7 +57,10 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-Name = Annotated[str, Form("letters, digits and . _ -", _name)]
+Name = Annotated[
+    str,
+    Form("letters, digits and . _ -, the first of them a letter or digit, at most 200", _name),
+]
 Arguments = Annotated[
     dict[str, Any], Form("arguments by keyword, without NaN and infinity", _mapping)
 ]

@@ -14,9 +14,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from hetsched_core.errors import InputError, unknown
+from hetsched_core.errors import InputError
 from hetsched_core.types import Trigger
 from slurm_plugin.pool.folder import OutcomeReader, Pool
+from slurm_plugin.pool.naming import unknown_training
 from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained, is_name
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
@@ -329,9 +330,7 @@ def cancel(pool: Pool, name: str) -> None:
     Raises:
         InputError: there is none of this name, it has ended, or it cannot be read just now.
     """
-    names = pool.names("trainings") - pool.names("results")
-    if name not in names:
-        raise unknown("training", name, names)
+    check_goes_on(pool, name)
     state = PoolState(pool, time.time)
     state.observe()
     state.failures = {name: "cancelled"}
@@ -341,6 +340,21 @@ def cancel(pool: Pool, name: str) -> None:
             return
     why = state.problems.get(name, "it has ended meanwhile")
     raise InputError(f"training {name!r} was not cancelled: {why}")
+
+
+def check_goes_on(pool: Pool, name: str) -> None:
+    """Refuse a training that is none of the pool's, or has ended.
+
+    Raises:
+        InputError: says which it is.
+    """
+    names, ended = pool.names("trainings"), pool.names("results")
+    if name in names & ended:
+        result = pool.result(name)
+        how = f" as failed ({result.failed:.200})" if result is not None and result.failed else ""
+        raise InputError(f"training {name!r} has ended{how}: there is nothing to cancel")
+    if name not in names:
+        raise unknown_training(name, names - ended)
 
 
 def _written_s(path: Path) -> float:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from hetsched_core.errors import InputError
-from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.folder import FOLDERS, Pool
 from slurm_plugin.pool.lock import scheduled
+from slurm_plugin.pool.notes import notes
 from slurm_plugin.pool.state import PoolState
 
 NEXT = 8
@@ -16,7 +20,10 @@ NEXT = 8
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """How far a training is: `state` is waiting, running, done or failed, with why."""
+    """How far a training is: `state` is waiting, running, done or failed, with why.
+
+    It is unreadable where the training has ended and its result is damaged.
+    """
 
     name: str
     group: str
@@ -26,6 +33,7 @@ class TrainingStatus:
     loss: float | None
     submit_s: float
     why: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,16 @@ class MemberStatus:
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """A pool: its policy, whether it is scheduled now, its trainings and GPUs."""
+    """A pool: its policy, whether it is scheduled now, its trainings and GPUs.
+
+    It is `stopped` once it is to end, and `ended` once it has. `problems` are what stands in its
+    way, and what its scheduler said last.
+    """
 
     policy: str
     scheduled: bool
     stopped: bool
+    ended: bool
     trainings: tuple[TrainingStatus, ...]
     members: tuple[MemberStatus, ...]
     problems: tuple[str, ...]
@@ -63,14 +76,23 @@ def status(pool: Pool) -> PoolStatus:
     state = PoolState(pool, time.time)
     state.observe()
     found = (_training(pool, state, name) for name in pool.names("trainings"))
+    runs = scheduled(pool.path)
     return PoolStatus(
         policy=pool.record().policy,
-        scheduled=scheduled(pool.path),
+        scheduled=runs,
         stopped=pool.stopped,
+        ended=pool.stopped and not runs and not state.stations,
         trainings=tuple(sorted(filter(None, found), key=lambda each: (each.submit_s, each.name))),
         members=tuple(_member(pool, state, id_) for id_ in sorted(state.stations)),
-        problems=tuple(state.problems.values()),
+        problems=(*state.problems.values(), *_closed(pool), *notes(pool.path)),
     )
+
+
+def _closed(pool: Pool) -> Iterator[str]:
+    """Yield which of the pool's folders cannot be written, without which it stands still."""
+    for path in (pool.path, *(pool.path / name for name in FOLDERS)):
+        if not os.access(path, os.W_OK | os.X_OK):
+            yield f"{path} cannot be written: see its owner, its mode and the room on its disk"
 
 
 def _training(pool: Pool, state: PoolState, name: str) -> TrainingStatus | None:
@@ -87,12 +109,23 @@ def _training(pool: Pool, state: PoolState, name: str) -> TrainingStatus | None:
             training = pool.training(name)
         except InputError:
             return TrainingStatus(name, "", word, rounds, 0, None, result.submit_s, why)
+    elif name in state.ended:
+        return _of_damaged_result(pool, state, name)
     else:
         return None
     return TrainingStatus(
         *(name, training.group, word, rounds, training.rounds, losses[-1] if losses else None),
-        *(training.submit_s, why),
+        *(training.submit_s, why, training.arguments),
     )
+
+
+def _of_damaged_result(pool: Pool, state: PoolState, name: str) -> TrainingStatus:
+    try:
+        pool.end_of(name)
+        why = "its result cannot be read just now"
+    except (OSError, InputError) as error:
+        why = str(error)
+    return TrainingStatus(name, "", "unreadable", 0, 0, None, state.now_s, why)
 
 
 def _member(pool: Pool, state: PoolState, id_: str) -> MemberStatus:

@@ -6,8 +6,9 @@ import itertools
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.values.records import structure
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.records import SCHEMA, Training
+from slurm_plugin.pool.user_function import check_function
 
 MOST_CHOICES = 1000
 
@@ -41,16 +43,50 @@ class Asked:
     each: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
 
-def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> list[str]:
-    """Leave the trainings in the pool and return their names.
+@dataclass(frozen=True)
+class Submitted:
+    """What has come of a submission.
+
+    Attributes:
+        names: of all trainings that were asked for.
+        there: those of them that the pool had already, just as they were asked for.
+    """
+
+    names: list[str]
+    there: list[str]
+
+
+def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> Submitted:
+    """Leave the trainings in the pool.
+
+    All are looked at before the first is added. One that is there already just as it is asked for
+    stays as it is, so that a submission that was interrupted may be made again.
 
     Raises:
-        InputError: something is no good, or a name is taken.
+        InputError: something is no good, or a name is taken by another training.
     """
+    trainings = _trainings(asked, now_s or time.time())
+    there = _already_there(pool, trainings)
+    added: list[str] = []
+    for training in trainings:
+        if training.name in there:
+            continue
+        try:
+            pool.add(training)
+        except InputError as error:
+            raise InputError(_halfway(str(error), added)) from None
+        added.append(training.name)
+    return Submitted([each.name for each in trainings], there)
+
+
+def _trainings(asked: Asked, now_s: float) -> list[Training]:
     make = place_of(asked.make)
     function = make.rpartition(":")[2]
+    _check_named_once(asked)
+    each = [name for name, _ in asked.each]
+    check_function(make, [*(name for name, _ in asked.arguments), *each])
     name = asked.name or f"{function}-{secrets.token_hex(4)}"
-    choices = [dict(zip(dict(asked.each), values, strict=True)) for values in _choices(asked.each)]
+    choices = [dict(zip(each, values, strict=True)) for values in _choices(asked.each)]
     names = [f"{name}-{at:03}" for at in range(len(choices))] if asked.each else [name]
     trainings = []
     for one, choice in zip(names, choices, strict=True):
@@ -65,12 +101,52 @@ def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> list[str]:
             "arguments": {**dict(asked.arguments), **choice},
             "key": asked.key or function,
             "group": name if asked.each else "",
-            "submit_s": now_s or time.time(),
+            "submit_s": now_s,
         }
         trainings.append(structure(values, Training))
-    for training in trainings:
-        pool.add(training)
-    return names
+    return trainings
+
+
+def _check_named_once(asked: Asked) -> None:
+    named = Counter(name for name, _ in (*asked.arguments, *asked.each))
+    twice = next((name for name, times in named.items() if times > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"argument {twice!r} is given several times by --set and --each; give it once"
+        )
+
+
+def _already_there(pool: Pool, trainings: Sequence[Training]) -> list[str]:
+    """Return which of them the pool has; raises InputError where it has others of these names."""
+    taken = pool.names("trainings")
+    there = [each for each in trainings if each.name in taken]
+    others = [each.name for each in there if not _same(pool, each)]
+    if others:
+        raise InputError(
+            f"{pool.path} has a training {others[0]!r} already, and another one than is asked for"
+            f"{_and_more(others)}; nothing was added: name another"
+        )
+    return [each.name for each in there]
+
+
+def _same(pool: Pool, asked: Training) -> bool:
+    try:
+        return replace(pool.training(asked.name), submit_s=asked.submit_s) == asked
+    except InputError:
+        return False
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+
+
+def _halfway(why: str, added: Sequence[str]) -> str:
+    if not added:
+        return f"{why}; nothing was added"
+    return (
+        f"{why}; {len(added)} were added before, {added[0]} to {added[-1]}: the same command adds "
+        "the others"
+    )
 
 
 def argument(text: str) -> tuple[str, Any]:
@@ -89,12 +165,23 @@ def choices_of(text: str) -> tuple[str, tuple[Any, ...]]:
     """Return NAME=VALUE,VALUE,... as a name and its values.
 
     Raises:
-        InputError: it is of another form.
+        InputError: it is of another form, or a value is empty or stands there twice.
     """
     name, equals, values = text.partition("=")
     if not equals or not name.isidentifier() or not values:
         raise InputError(f"{text!r}: expected NAME=VALUE,VALUE,..., such as rate=0.1,0.2")
-    return name, tuple(_value(value) for value in values.split(","))
+    parts = values.split(",")
+    if not all(parts):
+        raise InputError(
+            f"{text!r}: a value is empty; leave out the comma, or write an empty text as "
+            f"{name}='\"\"'"
+        )
+    found = tuple(_value(part) for part in parts)
+    alike = Counter(json.dumps(value) for value in found)
+    twice = next((value for value, times in alike.items() if times > 1), None)
+    if twice is not None:
+        raise InputError(f"{text!r}: {twice} stands there several times; give each value once")
+    return name, found
 
 
 def place_of(make: str) -> str:

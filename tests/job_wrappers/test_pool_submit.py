@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from job_wrappers.pool import search, submit
+from job_wrappers import tensor_file
+from job_wrappers.executor import Work
+from job_wrappers.pool import result, search, submit
 from job_wrappers.pool.folder import FOLDERS
 from slurm_plugin.pool import create
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.records import Result
+
+
+def takes_a_rate(rate: float) -> Work:
+    raise NotImplementedError(rate)
 
 
 @pytest.fixture
@@ -37,6 +44,8 @@ def pool(tmp_path: Path) -> Pool:
         ({"weight": 0}, "weight is 0; expected a number above 0"),
         ({"name": 7}, "name is 7; expected text"),
         ({"name": "a/b"}, "expected letters, digits and . _ -"),
+        ({"name": "-x"}, "name is '-x'; expected .* the first of them a letter or digit"),
+        ({"name": "x" * 300}, "at most 200"),
         ({"group": 7}, "group is 7; expected text"),
         ({"key": 7}, "key is 7; expected text"),
         ({"arguments": {"rate": math.nan}}, "arguments is {'rate': nan}; expected JSON values"),
@@ -60,6 +69,71 @@ def test_a_search_of_which_one_choice_is_no_good_leaves_none(pool: Pool) -> None
     with pytest.raises(ValueError, match=r"training 's-001': arguments is {'rate': inf}"):
         search(pool.path, "module:function", choices, rounds=5, name="s")
     assert not list((pool.path / "trainings").iterdir())
+
+
+def test_a_search_of_which_one_name_is_taken_by_another_leaves_none(pool: Pool) -> None:
+    submit(pool.path, "module:function", rounds=5, name="s-001")
+    with pytest.raises(ValueError, match=r"training 's-001' already, .*; nothing was added"):
+        search(pool.path, "module:function", [{"rate": 1.0}] * 3, rounds=5, name="s")
+    assert pool.names("trainings") == {"s-001"}
+
+
+def test_a_script_that_was_interrupted_may_be_run_again(pool: Pool) -> None:
+    def script() -> list[str]:
+        choices: list[dict[str, Any]] = [{"rate": (1.0, 2)}, {"rate": 0.5}]
+        return search(pool.path, "module:function", choices, rounds=5, name="s")
+
+    assert script() == ["s-000", "s-001"]
+    before = pool.training("s-000")
+    (pool.path / "trainings" / "s-001.json").unlink()
+    assert script() == ["s-000", "s-001"]
+    assert pool.training("s-000") == before
+    assert pool.training("s-001").arguments == {"rate": 0.5}
+
+
+def test_who_submits_to_a_pool_that_was_stopped_is_warned(pool: Pool) -> None:
+    pool.stop()
+    with pytest.warns(UserWarning, match="what is submitted waits; once it has ended, `hetsched"):
+        submit(pool.path, "module:function", rounds=5)
+
+
+def test_arguments_that_the_function_does_not_take_are_refused(pool: Pool) -> None:
+    for choice, why in (
+        ({"rat": 1.0}, "missing a required argument: 'rate'"),
+        ({"rate": 1, "x": 2}, "'x'"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            search(pool.path, takes_a_rate, [{"rate": 1.0}, choice], rounds=5)
+    assert not pool.names("trainings")
+    search(pool.path, takes_a_rate, [{"rate": 1.0}], rounds=5, name="s")
+    assert pool.names("trainings") == {"s-000"}
+
+
+def test_a_result_tells_where_its_weights_are_and_what_was_tried(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(pool.path, "module:function", rounds=5, name="x", arguments={"rate": 0.5})
+    assert result(pool.path, "x") is None
+    with pytest.raises(ValueError, match="has no training 'typo'; `hetsched pool status"):
+        result(pool.path, "typo")
+    state = pool.state("x", 5)
+    state.parent.mkdir()
+    tensor_file.write(state, {"round": 5}, {"weight": 1.5})
+    pool.end("x", Result("hetsched-pool/1", "", "rounds/x/round-000005.state", (2.0,), 1.0, 2.0, 5))
+    monkeypatch.chdir(pool.path)
+    found = result(".", "x")
+    assert found is not None
+    assert (found["arguments"], found["losses"]) == ({"rate": 0.5}, [2.0])
+    monkeypatch.chdir("/")
+    assert tensor_file.read(found["state"])[1] == {"weight": 1.5}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 7}'])
+def test_a_damaged_result_is_named(text: str, pool: Pool) -> None:
+    submit(pool.path, "module:function", rounds=5, name="x")
+    (pool.path / "results" / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=r"results/x\.json is damaged"):
+        result(pool.path, "x")
 
 
 @pytest.mark.parametrize("mapping", [MappingProxyType, UserDict])

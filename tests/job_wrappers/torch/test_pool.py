@@ -202,7 +202,7 @@ def test_what_is_submitted_from_python_is_what_the_scheduler_reads(tmp_path: Pat
             name="t",
             each=(("width", (8, 16)),),
         )
-        assert from_the_command(Pool(pool.path), asked) == ["t-000", "t-001"]
+        assert from_the_command(Pool(pool.path), asked).names == ["t-000", "t-001"]
         one, other = (Pool(pool.path).training(name) for name in ("s-001", "t-001"))
         told = replace(other, name="s-001", group="s", submit_s=one.submit_s)
         assert told == one
