@@ -974,7 +974,10 @@ class LiveWorld:
         """Return the shapes that a job takes beside those that one Slurm job can have."""
         mark = request.mark
         whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
-        takes = mark.options.any_shape and mark.elements > 1 and whole
+        # Two GPUs, be they of two types, are as many on each node: such a job is no array.
+        counts = mark.options.counts
+        enough = mark.elements > 1 or (counts is not None and max(counts.counts) <= 2)
+        takes = mark.options.any_shape and enough and whole
         return self._several if takes else _NO_SHAPES
 
     @property

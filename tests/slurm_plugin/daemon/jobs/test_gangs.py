@@ -34,7 +34,15 @@ from slurm_plugin.daemon.jobs.gangs import (
     together,
 )
 from slurm_plugin.daemon.jobs.managed import blocked_by
-from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Site, node, placed
+from tests.slurm_plugin.daemon.fake_slurm import (
+    HOLD,
+    SETTINGS,
+    WAITING,
+    Site,
+    node,
+    placed,
+    places,
+)
 
 GANG = 'hetsched/2 {"nonce":"a7","gpu-set":"4,5","gpu-shapes":"any","elements":4}'
 """Five GPUs are 4 and 1."""
@@ -308,3 +316,20 @@ def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     assert samples() == lapsed[2]
     assert stands(3, *whole, nodes=USED)[:2] == (Phase.RUNNING, service_s + 15.0)
     assert samples() == lapsed[2] + 6.0
+
+
+def test_a_job_of_two_gpus_of_any_shape_is_placed_on_two_types_without_an_array() -> None:
+    mark = 'hetsched/2 {"nonce":"a1","gpu-set":"2","gpu-shapes":"%s"}'
+    types = {"n0": "v100", "n1": "t4"}
+    nodes = tuple(replace(node(name), gpus=((type_, 1),)) for name, type_ in types.items())
+    for shapes, on in (("even", {}), ("any", {"1": ("n0", "n1")})):
+        site = Site(replace(WAITING, mark=mark % shapes, gpus=2), nodes=nodes)
+        assert places(site.cycle()) == on
+
+
+def test_a_job_of_any_shape_and_more_gpus_is_placed_in_even_ones_without_its_array() -> None:
+    # As where a site's Lua file made none: its nodes may need unlike counts.
+    mark = 'hetsched/2 {"nonce":"a1","gpu-set":"3","gpu-shapes":"any"}'
+    nodes = tuple(replace(node(f"n{at}"), gpus=(("v100", at + 1),)) for at in range(2))
+    site = Site(replace(WAITING, mark=mark, gpus=3), nodes=nodes)
+    assert places(site.cycle()) == {}
