@@ -225,7 +225,10 @@ def _check_arguments(make: Make, arguments: Mapping[str, Any]) -> None:
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        raise ValueError(f"{make.__name__}{signature}: {error}; it was given {arguments}") from None
+        given = ", ".join(arguments) or "none"
+        raise ValueError(
+            f"{make.__name__}{signature}: {error}; it was given these arguments: {given:.200}"
+        ) from None
 
 
 def result(pool: str | Path, name: str) -> dict[str, Any] | None:

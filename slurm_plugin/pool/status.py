@@ -14,6 +14,8 @@ from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.notes import notes
 from slurm_plugin.pool.state import PoolState
 
+NO_GPU = "no GPU serves the pool now: one takes a minute to start, else see the job's output"
+
 NEXT = 8
 """So many tasks of an order are told."""
 
@@ -84,7 +86,12 @@ def status(pool: Pool) -> PoolStatus:
         ended=pool.stopped and not runs and not state.stations,
         trainings=tuple(sorted(filter(None, found), key=lambda each: (each.submit_s, each.name))),
         members=tuple(_member(pool, state, id_) for id_ in sorted(state.stations)),
-        problems=(*state.problems.values(), *_closed(pool), *notes(pool.path)),
+        problems=(
+            *state.problems.values(),
+            *_closed(pool),
+            *([NO_GPU] if runs and not state.stations else []),
+            *notes(pool.path),
+        ),
     )
 
 

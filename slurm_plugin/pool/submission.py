@@ -73,7 +73,7 @@ def submit(pool: Pool, asked: Asked, now_s: float | None = None) -> Submitted:
             continue
         try:
             pool.add(training)
-        except InputError as error:
+        except (InputError, OSError) as error:
             raise InputError(_halfway(str(error), added)) from None
         added.append(training.name)
     return Submitted([each.name for each in trainings], there)

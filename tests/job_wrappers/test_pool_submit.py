@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from job_wrappers.pool.folder import FOLDERS
 from slurm_plugin.pool import create
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.records import Result
+from tests.job_wrappers.worlds import ROOT
 
 
 def takes_a_rate(rate: float) -> Work:
@@ -126,6 +128,30 @@ def test_a_result_tells_where_its_weights_are_and_what_was_tried(
     assert (found["arguments"], found["losses"]) == ({"rate": 0.5}, [2.0])
     monkeypatch.chdir("/")
     assert tensor_file.read(found["state"])[1] == {"weight": 1.5}
+
+
+def test_the_page_s_lines_find_the_best_rate_and_its_weights(
+    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three have ended, the one with the least loss as failed; the others go on."""
+    page = (ROOT / "docs" / "live" / "pool.md").read_text()
+    (tmp_path / "best.py").write_text(page.split("```python\n")[2].partition("```")[0])
+    choices = [{"rate": n / 10} for n in range(20)]
+    search(pool.path, "module:function", choices, rounds=5, name="rates")
+    for name, loss, failed in (
+        ("rates-003", 2.0, ""),
+        ("rates-007", 1.0, ""),
+        ("rates-009", 0.5, "x"),
+    ):
+        state = pool.state(name, 5)
+        state.parent.mkdir()
+        tensor_file.write(state, {"round": 5}, {"model": {"weight": loss}, "optimizer": {}})
+        where = str(state.relative_to(pool.path))
+        pool.end(name, Result("hetsched-pool/1", failed, where, (9.0, loss), 1.0, 2.0, 5))
+    monkeypatch.chdir(tmp_path)
+    found = runpy.run_path("best.py")
+    assert found["best"]["arguments"] == {"rate": 0.7}
+    assert found["weights"] == {"weight": 1.0}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 7}'])

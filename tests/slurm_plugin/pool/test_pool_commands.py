@@ -12,8 +12,9 @@ from hetsched_core.cli.group import hetsched
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.lock import only_one
 from slurm_plugin.pool.notes import Notes
+from slurm_plugin.pool.records import Training
 from slurm_plugin.pool.scheduler import pool_policies
-from slurm_plugin.pool.status import status
+from slurm_plugin.pool.status import NO_GPU, status
 from tests.slurm_plugin.pool.members import Hand
 from tests.slurm_plugin.pool.test_pool_scheduler import scheduler, worked_off
 
@@ -138,6 +139,34 @@ def test_a_search_that_was_interrupted_is_gone_on_with_by_the_same_command(tmp_p
     assert "2 of 3 were there already and stay as they are: s-000, s-001" in done.stderr
     assert Pool(path).names("trainings") == {"s-000", "s-001", "s-002"}
     assert (path / "trainings" / "s-001.json").read_text() == before
+
+
+def test_what_was_added_before_something_broke_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made(tmp_path)
+    add = Pool.add
+
+    def full(pool: Pool, training: Training) -> None:
+        if len(pool.names("trainings")) == 2:
+            raise OSError("no space left")
+        add(pool, training)
+
+    monkeypatch.setattr(Pool, "add", full)
+    words = ("submit", path, tmp_path / "jobs.py:make", "--rounds=2", "--each=rate=1,2,3")
+    said = str(call(*words, "--name=s").exception)
+    assert said == (
+        "no space left; 2 were added before, s-000 to s-001: the same command adds the others"
+    )
+
+
+def test_a_pool_that_is_scheduled_and_has_no_gpu_says_so(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    assert not status(Pool(path)).problems
+    with only_one(path, lambda: True):
+        assert status(Pool(path)).problems == (NO_GPU,)
+        Hand(Pool(path), "a0")
+        assert not status(Pool(path)).problems
 
 
 def test_what_is_submitted_to_a_pool_that_has_ended_is_said_to_wait(tmp_path: Path) -> None:
