@@ -14,6 +14,7 @@ from hetsched_core.types import Configuration, Shape, shape_of
 from slurm_plugin.backend import HOLDS, Change, Enter, JobState, Leave, Resources, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
+from tests.job_wrappers.torch.test_on_slurm import InShape
 from tests.slurm_plugin.accounts import recorded
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
@@ -148,6 +149,19 @@ def test_an_element_that_does_not_start_in_time_takes_the_others_back(
     assert gangs.seen(job) == {}
     # Nor would it be of use to place it again at once.
     assert "a part of it has not started" in str(daemon.world.jobs[job].blocked)
+
+
+def test_a_job_of_two_gpus_of_any_shape_runs_on_two_types_and_is_no_array(
+    backend: SlurmBackend, gangs: Gangs
+) -> None:
+    # An a100 node and a t4 node.
+    where = {"n0": 1, "n2": 1}
+    daemon = daemon_of(backend, InShape(where), settings=SETTINGS)
+    job = gangs.submit("2", seconds=5)
+    assert backend.read().jobs[job].array == ""
+    drive(daemon, lambda: gangs.done(job), 60)
+    drive(daemon, lambda: not gangs.queue(), 60)
+    assert gangs.shapes(job) == {0: where}
 
 
 def test_without_a_daemon_the_leader_runs_alone_and_the_others_end_at_once(
