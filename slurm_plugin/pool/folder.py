@@ -247,8 +247,12 @@ def _runs(path: Path) -> str:
 
 
 def _check_ours(path: Path) -> None:
-    """Refuse a folder that is there and holds more than a pool that was half made."""
-    others = sorted({entry.name for entry in path.iterdir()} - {*FOLDERS})
+    """Refuse a folder that is there and neither was a pool nor is one that was half made."""
+    entries = {entry.name: entry for entry in path.iterdir()}
+    if entries.keys() >= {*FOLDERS}:
+        return
+    made = [name for name in FOLDERS if name in entries and not any(entries[name].iterdir())]
+    others = sorted(entries.keys() - {*made})
     if others:
         raise InputError(
             f"{path} holds other files, such as {others[0]!r}, and a pool is a folder of its own: "

@@ -35,8 +35,8 @@ def close(name: str, names: Collection[str]) -> str | None:
     return words[found[0]] if found else None
 
 
-def _numbers(name: str) -> list[int]:
-    return [int(digits) for digits in re.findall(r"[0-9]+", name)]
+def _numbers(name: str) -> list[str]:
+    return [digits.lstrip("0") for digits in re.findall(r"[0-9]+", name)]
 
 
 def _words(name: str) -> str:

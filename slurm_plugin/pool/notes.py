@@ -43,5 +43,5 @@ def notes(path: Path) -> list[str]:
     try:
         said = json.loads((path / "notes.json").read_text())
         return [f"{moment(at_s)} scheduler: {message}" for at_s, message in said][-MOST:]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return []

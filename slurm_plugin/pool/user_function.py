@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hetsched_core.errors import InputError, unknown
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
-_BINDS_UNSEEN = {"globals", "exec", "setattr", "__getattr__"}
+_BINDS_UNSEEN = {"globals", "locals", "vars", "exec", "setattr", "__getattr__"}
 """A file that names one of these may have functions that its text does not show."""
 
 
@@ -48,7 +49,10 @@ def check_function(make: str, given: Iterable[str]) -> None:
 
 def _parsed(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        with warnings.catch_warnings():
+            # Whoever runs the file is told of what it warns of.
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -84,7 +88,10 @@ def _bound_within(statement: ast.stmt) -> Iterator[tuple[str, _Definition | None
 
 
 def _binds_unseen(tree: ast.Module) -> bool:
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Global) for node in nodes):
+        return True
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return bool(_BINDS_UNSEEN & (names | {name for name, _ in _bound(tree.body)}))
 
 

@@ -111,6 +111,20 @@ def test_a_folder_with_other_files_is_no_place_for_a_pool(tmp_path: Path) -> Non
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_folder_of_results_is_no_pool_and_one_that_was_a_pool_is_made_one_again(
+    tmp_path: Path,
+) -> None:
+    results = tmp_path / "mine" / "results"
+    results.mkdir(parents=True)
+    (results / "table.csv").touch()
+    assert "such as 'results'" in str(call("create", tmp_path / "mine").exception)
+    path = made(tmp_path)
+    call("submit", path, tmp_path / "jobs.py:make", "--rounds=2", "--set=rate=1", "--name=x")
+    (path / "pool.json").unlink()
+    assert call("create", path).exit_code == 0
+    assert Pool(path).names("trainings") == {"x"}
+
+
 def test_an_empty_folder_becomes_its_user_s_alone_as_a_pool(tmp_path: Path) -> None:
     path = tmp_path / "pool"
     path.mkdir(mode=0o755)
@@ -197,7 +211,13 @@ def test_one_that_has_ended_is_not_cancelled_and_no_other_one_is_proposed(tmp_pa
     assert (
         said == "training 'rates-000' has ended as failed (cancelled): there is nothing to cancel"
     )
-    for wrong, near in (("rates-9", "rates-009"), ("raets-009", "rates-009"), ("rates-020", None)):
+    endless = "9" * 5000
+    for wrong, near in (
+        (endless, None),
+        ("rates-9", "rates-009"),
+        ("raets-009", "rates-009"),
+        ("rates-020", None),
+    ):
         said = str(call("cancel", path, "rates-001", wrong).exception)
         assert f"unknown training {wrong!r}: " in said
         assert ("did you mean" in said) == (near is not None)

@@ -47,6 +47,8 @@ def test_what_could_not_be_called_is_refused(text: str, why: str, tmp_path: Path
         "if True:\n    def make(rate): ...\nelse:\n    def make(): ...\n",
         "try:\n    from a import make\nexcept ImportError:\n    def make(): ...\n",
         "globals()['make'] = print\n",
+        "def begin():\n    global make\n    make = print\nbegin()\n",
+        "for make in [print]: pass\n",
         "def __getattr__(name): ...\n",
         "raise SystemExit('this file is not to be imported')\ndef make(rate): ...\n",
     ],
