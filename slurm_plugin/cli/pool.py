@@ -286,12 +286,18 @@ def _telling(trainings: Sequence[TrainingStatus]) -> dict[str, str]:
             values.setdefault((t.group, name), set()).add(json.dumps(value))
     return {
         t.name: " ".join(
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            f"{name}={_value(value)}"
             for name, value in t.arguments.items()
             if not t.group or sizes[t.group] == 1 or len(values[t.group, name]) > 1
         )
         for t in trainings
     }
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _cut(text: str, most: int = MOST_WIDE) -> str:

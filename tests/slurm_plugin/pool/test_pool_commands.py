@@ -229,12 +229,12 @@ def test_one_that_has_ended_is_not_cancelled_and_no_other_one_is_proposed(tmp_pa
 def test_status_shows_in_what_the_trainings_of_a_search_differ(tmp_path: Path) -> None:
     path = made(tmp_path)
     words = ("submit", path, tmp_path / "jobs.py:make", "--rounds=2")
-    call(*words, "--set=width=3", "--each=rate=0.1,0.2", "--name=s")
+    call(*words, "--set=width=3", "--each=rate=0.1,0.6309573444801932", "--name=s")
     call(*words, "--set=rate=5", "--name=alone")
     lines = {
         line.split()[0]: line.split()[2] for line in call("status", path).output.splitlines()[3:6]
     }
-    assert lines == {"s-000": "rate=0.1", "s-001": "rate=0.2", "alone": "rate=5"}
+    assert lines == {"s-000": "rate=0.1", "s-001": "rate=0.630957", "alone": "rate=5"}
     first = json.loads(call("status", path, "--json").output)["trainings"][0]
     assert first["arguments"] == {"width": 3, "rate": 0.1}
 
