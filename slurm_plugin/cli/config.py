@@ -41,21 +41,16 @@ def check(file: Path) -> None:
     from slurm_plugin.backend import BackendError, open_backend
     from slurm_plugin.daemon import check_fit
     from slurm_plugin.daemon.process.configuration import read_configuration
+    from slurm_plugin.daemon.process.folders import folder_of, missing_folders
     from slurm_plugin.daemon.site_warnings import check_partitions
     from slurm_plugin.daemon.spool.spool import checked
 
     configuration = read_configuration(file)
-    for name, usual in (("database", "/var/lib/hetsched"), ("socket", "/run/hetsched")):
-        folder = getattr(configuration, name).absolute().parent
-        # The service makes those of the defaults as it starts.
-        if str(folder) != usual and not folder.is_dir():
-            raise InputError(
-                f"{file}: {name} = {str(getattr(configuration, name))!r}: there is no folder "
-                f"{folder}; make it, for the daemon's user"
-            )
+    for found in missing_folders(configuration):
+        raise InputError(f"{file}: {found}")
     if configuration.spool is not None:
         # Root asks for the daemon's user, which owns the database's folder.
-        folder = configuration.database.absolute().parent
+        folder = folder_of(configuration, "database")
         checked(configuration.spool, [folder.stat().st_uid] if folder.is_dir() else [])
     check_fit(make_policy(configuration.policy, configuration.parameters))
     compile_imported()

@@ -1,0 +1,1 @@
+"""What an admin would otherwise find out from failures: `hetsched doctor`."""
