@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-gpu test-all test-nightly pyz soak soak-gangs \
-	soak-mixed bench man lock clean
+	soak-mixed bench man notices deb test-deb lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -28,6 +28,9 @@ help:
 	@echo "make soak-mixed  500 jobs of all kinds on 64 nodes under steady, hops and fifo"
 	@echo "make bench   benchmarks"
 	@echo "make man     write the manual pages and docs/policies/what-policies-see.md anew from what they are about"
+	@echo "make notices  write THIRD-PARTY.md anew from the metadata of what is installed"
+	@echo "make deb     build/deb/hetsched_*.deb, for the Debian that this is (python3-venv)"
+	@echo "make test-deb  the package built, installed and tried on bare Debian 12 and 13 (Debian, root)"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
 
@@ -116,6 +119,19 @@ bench: env
 
 man: env
 	$(BIN)/python -m slurm_plugin.cli.manual
+
+notices: env
+	$(BIN)/python slurm_plugin/packaging/notices.py >THIRD-PARTY.md
+
+deb:
+	slurm_plugin/packaging/deb/build.sh $(PYTHON) build/deb
+
+# In root file systems that are made and forgotten; each release has its own Python, and so its own package.
+test-deb: env
+	command -v mmdebstrap >/dev/null || apt-get install -qq -y mmdebstrap
+	rm -rf build/dist && $(BIN)/python -m hatchling build -t sdist -d build/dist
+	for suite in bookworm trixie; do \
+		slurm_plugin/packaging/deb/try.sh $$suite build/dist/hetsched-*.tar.gz build/deb || exit 1; done
 
 # pip resolves without constraints here, in an environment that holds nothing else.
 lock: clean
