@@ -95,13 +95,19 @@ def rights(conf: str, user: str, level: str | None, mode: DaemonMode) -> Finding
         )
     if level in ("Operator", "Administrator"):
         return good(about, f"{user} is {level}")
+    found = wrong if mode is DaemonMode.ENFORCE else beware
+    if setting_of(conf, "AccountingStorageType") != "accounting_storage/slurmdbd":
+        return found(
+            about,
+            f"without slurmdbd {user} has no level: every change would be refused",
+            f"set up slurmdbd, or run the daemon as {owner}",
+        )
     if level is None:
         return beware(
             about,
             f"slurmdbd was not to be asked what {user} may do",
             "ask it again: sacctmgr show user",
         )
-    found = wrong if mode is DaemonMode.ENFORCE else beware
     said = f"{user} has the level {level}" if level else f"Slurm's accounting does not know {user}"
     how = "modify user {0} set" if level else "add user {0} account=root"
     return found(

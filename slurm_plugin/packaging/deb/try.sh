@@ -3,10 +3,10 @@
 # another one: try.sh SUITE SDIST OUT. It needs root, mmdebstrap, and the mirror of this machine's apt.
 set -eu
 suite=$1
-sdist=$2
-out=$3
-here=$(dirname "$0")
-mkdir -p "$out"
+sdist=$(realpath "$2")
+mkdir -p "$3"
+out=$(realpath "$3")
+here=$(dirname "$(realpath "$0")")
 
 # The index of this machine's pip is that of the environment, which goes with us; so does what it
 # is trusted by.
@@ -16,7 +16,7 @@ bare() {
 }
 
 source=$(basename "$sdist" .tar.gz)
-bare --include=python3-venv,make,zstd \
+bare --include=python3-venv,make \
     --customize-hook="mkdir -p \"\$1\$(dirname '$certificates')\" && cp '$certificates' \"\$1$certificates\"" \
     --customize-hook="tar -C \"\$1/tmp\" -xf '$sdist'" \
     --chrooted-customize-hook="make -C '/tmp/$source' deb" \

@@ -23,6 +23,7 @@ NOON_S = 1_790_856_000.0
 
 USUAL = {
     "AccountingStorageEnforce": "none",
+    "AccountingStorageType": "accounting_storage/slurmdbd",
     "AccountingStorageTRES": "cpu,mem,gres/gpu,gres/gpu:a100",
     "JobSubmitPlugins": "lua",
     "MaxArraySize": "1001",
@@ -111,6 +112,13 @@ def test_the_daemon_s_user_needs_a_level_and_no_more(
     found, said = told(slurm.rights(conf(), user, level, mode))
     assert found == verdict
     assert words in said
+
+
+def test_without_accounting_nobody_has_a_level() -> None:
+    text = conf(AccountingStorageType="(null)")
+    found, said = told(slurm.rights(text, "hetsched", None, ENFORCE))
+    assert found == "wrong"
+    assert "run the daemon as slurm" in said
 
 
 @pytest.mark.parametrize(
