@@ -58,15 +58,16 @@ def _installed(name: str) -> Distribution | None:
 def licence(package: Distribution) -> str:
     """Return what the metadata of a package says: an expression, classifiers, or a line of text."""
     told = package.metadata
-    if expression := told.get("License-Expression"):
-        return str(expression)
+    if "License-Expression" in told:
+        return told["License-Expression"]
     classified = [
         line.rpartition(" :: ")[2]
         for line in told.get_all("Classifier") or ()
         if line.startswith("License :: ") and not line.endswith("OSI Approved")
     ]
-    first = str(told.get("License") or "").strip().partition("\n")[0]
-    return ", ".join(classified) or first or "see its files"
+    if classified or "License" not in told:
+        return ", ".join(classified) or "see its files"
+    return told["License"].strip().partition("\n")[0]
 
 
 def write(out: TextIO) -> None:
