@@ -9,15 +9,19 @@ import subprocess
 import sys
 
 from hetsched_core.errors import HetschedError
-from slurm_plugin.backend import open_backend
+from slurm_plugin.backend import open_backend, settled
 from slurm_plugin.daemon.finding import Finding, good, wrong
 
 _PATIENCE_S = 120.0
 
 
-def backend_finding(name: str) -> Finding:
+def backend_finding(configured: str) -> Finding:
     """Return whether the backend of this name reads the nodes and jobs of the Slurm there is."""
     about = "backend"
+    try:
+        name, no_pyslurm = settled(configured)
+    except HetschedError as error:
+        return wrong(about, str(error))
     command = [sys.executable, "-m", __name__, name]
     try:
         done = subprocess.run(
@@ -29,12 +33,12 @@ def backend_finding(name: str) -> Finding:
         return wrong(
             about,
             f"{name} ends its process with signal {-done.returncode} as it reads this Slurm",
-            'install the pyslurm of Slurm\'s version, or set backend = "commands"',
+            'install the pyslurm of Slurm\'s release, or set backend = "commands"',
         )
     if done.returncode:
         # Of a traceback the last line says what it is about.
         return wrong(about, f"{name}: {''.join(done.stderr.splitlines()[-1:])}")
-    return good(about, f"{name} reads {done.stdout.strip()}")
+    return good(about, f"{name} reads {done.stdout.strip()}", no_pyslurm)
 
 
 def main() -> int:

@@ -21,10 +21,10 @@ licences, whose texts lie in each package's folder `*.dist-info`:
 """
 
 FOOT = """
-pyslurm is not among them. It is GPL-2.0-only, and only the extra `slurm` installs it. hetsched runs
-without it (`backend = "commands"`), and no package or container that is made here holds it. Whoever
-passes both on together has the terms of the GPL to keep, which the Free Software Foundation holds
-not to go with those of Apache-2.0, under which some of the above are.
+pyslurm is not among them. It is GPL-2.0-only, and nothing of ours installs it: hetsched uses it
+where it is, and runs without it. No package or container that is made here holds it. Whoever passes
+both on together has the terms of the GPL to keep, which the Free Software Foundation holds not to
+go with those of Apache-2.0, under which some of the above are.
 """
 
 

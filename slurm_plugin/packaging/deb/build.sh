@@ -31,9 +31,7 @@ for page in "$packaging"/man/*; do
     install -d "$folder"
     gzip -9nc "$page" >"$folder/${page##*/}.gz"
 done
-# pyslurm is built against a site's own Slurm, and is in no package.
-install -d "$root/etc/hetsched"
-sed 's/^#backend = .*/backend = "commands"/' "$packaging/hetschedd.toml" >"$root/etc/hetsched/hetschedd.toml"
+install -D -m 644 "$packaging/hetschedd.toml" "$root/etc/hetsched/hetschedd.toml"
 doc=$root/usr/share/doc/hetsched
 install -D -m 644 LICENSE "$doc/copyright"
 mv "$venv/share/doc/hetsched"/* "$doc/"

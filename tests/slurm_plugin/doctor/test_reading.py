@@ -35,7 +35,7 @@ def test_a_pyslurm_that_ends_its_process_is_told_and_ends_no_other(
     found = backend_finding("pyslurm")
     assert found.verdict.value == "wrong"
     assert "ends its process with signal 6" in found.seen
-    assert "install the pyslurm of Slurm's version" in found.remedy
+    assert "install the pyslurm of Slurm's release" in found.remedy
 
 
 def test_a_backend_without_its_commands_says_what_to_install(
