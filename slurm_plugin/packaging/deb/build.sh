@@ -36,12 +36,13 @@ doc=$root/usr/share/doc/hetsched
 install -D -m 644 LICENSE "$doc/copyright"
 mv "$venv/share/doc/hetsched"/* "$doc/"
 rm -rf "$venv/share/doc" "$venv/share/man"
-"$venv/bin/python" "$packaging/notices.py" >"$doc/third-party.md"
+"$venv/bin/python" "$packaging/notices.py" >"$doc/THIRD-PARTY.md"
 install -d "$root/usr/bin" "$root/usr/sbin"
 ln -s /opt/hetsched/bin/hetsched /opt/hetsched/bin/hetsched-run "$root/usr/bin/"
 ln -s /opt/hetsched/bin/hetschedd "$root/usr/sbin/"
 
-version=$("$venv/bin/hetsched" --version | cut -d' ' -f2)+deb$(. /etc/os-release && echo "$VERSION_ID")
+release=$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("hetsched"))')
+version=$release+deb$(. /etc/os-release && echo "$VERSION_ID")
 architecture=$(dpkg --print-architecture)
 range=$("$venv/bin/python" -c 'import sys
 a, b = sys.version_info[:2]
