@@ -13,7 +13,24 @@ while read -r group; do groups="$groups -$group"; done
 [ -n "$groups" ] || exit 0
 kill -s TERM -- $groups
 sleep "$1"
-kill -s KILL -- $groups
+all=
+for group in $groups; do all="$all ${group#-}"; done
+leaders=$all
+grown=yes
+while [ "$grown" ]; do
+    grown=
+    for stat in /proc/[0-9]*/stat; do
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        pid=${stat#/proc/}
+        pid=${pid%/stat}
+        set -- ${line##*)}
+        case " $all " in
+        *" $pid "*) ;;
+        *" $2 "*) all="$all $pid"; grown=yes ;;
+        esac
+    done
+done
+kill -s KILL -- $groups ${all#"$leaders"}
 """
 
 
@@ -21,7 +38,10 @@ class Guardian:
     """A process beside a launcher or an executor, which outlives it only to end its workers.
 
     They get SIGTERM first, for which a session saves and torchrun ends its own workers. Process
-    groups are ended, so that what a worker has started in its group goes with it.
+    groups are ended, and what descends from those that lead them: a daemon has left the group.
+
+    Attributes:
+        pid: of the guardian.
     """
 
     def __init__(self, kill_after_s: float) -> None:
@@ -38,6 +58,7 @@ class Guardian:
             start_new_session=True,
             bufsize=0,
         )
+        self.pid = self._process.pid
 
     def guard(self, group: int) -> None:
         """Have it end this process group, should this process be killed."""

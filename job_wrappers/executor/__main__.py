@@ -18,6 +18,7 @@ from pathlib import Path
 from job_wrappers.executor.executor import Executor
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.process import DeviceFailedError
+from job_wrappers.offspring import Strays, adopt
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -41,7 +42,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     limit = given.memory_mib << 20 if given.memory_mib else None
     failed = False
-    with Executor(given.folder, jobs, device=given.device, limit=limit) as executor:
+    strays = Strays()
+    with Executor(given.folder, jobs, device=given.device, limit=limit, strays=strays) as executor:
         try:
             # Before any job's code has run, so that it is the device's fault.
             executor.await_standby()
@@ -59,4 +61,5 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    adopt()
     sys.exit(main())

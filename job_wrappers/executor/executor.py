@@ -21,6 +21,7 @@ from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.order import FixedOrder, Order
 from job_wrappers.executor.process import LOOK_S, DeviceFailedError, JobFailedError, Process
 from job_wrappers.guardian import Guardian
+from job_wrappers.offspring import Strays
 
 START_TIMEOUT_S = 600.0
 """Within which a process gets ready and its job's model is made."""
@@ -88,6 +89,7 @@ class Executor(AbstractContextManager["Executor"]):
         most_processes: int | None = None,
         task_timeout_s: float | None = None,
         ended: Callable[[str], bool] = lambda _: False,
+        strays: Strays | None = None,
     ) -> None:
         """Start the processes that stand by.
 
@@ -102,6 +104,8 @@ class Executor(AbstractContextManager["Executor"]):
             most_processes: the attribute.
             task_timeout_s: after which a task has failed; None for never.
             ended: whether a job was ended by others; what it still does is not waited for.
+            strays: those of this process, where it adopts: what a job's process leaves behind that
+                ended by itself.
         """
         self._folder = folder
         self._jobs = {job.name: job for job in jobs}
@@ -109,6 +113,7 @@ class Executor(AbstractContextManager["Executor"]):
         self._limit = limit
         self._task_timeout_s = task_timeout_s
         self._ended = ended
+        self._strays = strays
         self._most_standby = standby
         self._expected = expected
         self.most_processes = most_processes
@@ -127,6 +132,7 @@ class Executor(AbstractContextManager["Executor"]):
             process.kill()
         self._standby.clear()
         self._running.clear()
+        self._end_strays()
         self._guardian.close()
 
     @property
@@ -214,7 +220,8 @@ class Executor(AbstractContextManager["Executor"]):
         process.settle(self._task_timeout_s if process.size else START_TIMEOUT_S)
         was_kept = process.held > 0
         self._make_room(names)
-        process.ask("train", answers=2, round=task.round, number=task.number)
+        about = [task.round, task.number]
+        process.ask("train", answers=(about, None), round=task.round, number=task.number)
         process.held = process.size
         # The one that ran last is the last to go.
         self._running[task.job] = self._running.pop(task.job)
@@ -329,8 +336,14 @@ class Executor(AbstractContextManager["Executor"]):
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
+        self._end_strays()
         self._try_device()
         self._failed[name] = why
+
+    def _end_strays(self) -> None:
+        if self._strays is not None:
+            processes = [*self._standby, *self._running.values()]
+            self._strays.end({self._guardian.pid, *(process.pid for process in processes)})
 
     def _try_device(self) -> None:
         """Have a process without a job use the device: what breaks it breaks it for all."""

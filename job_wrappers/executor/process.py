@@ -10,15 +10,28 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+
+from job_wrappers import offspring
 
 DEAF_TO = "HUP INT TERM USR1 USR2"
 """Signals that a job's process leaves to its executor."""
 
 LOOK_S = 1.0
 """Seconds between two looks whether an answer is still wanted."""
+
+UNASKED = (
+    "its process gave an answer that it was not asked for, as what it has forked may do; what a "
+    "training's functions fork must not return from them"
+)
+
+Due = Optional[Sequence[int]]
+"""What an answer is about: round and number of a task that has trained, or nothing."""
 
 
 class JobFailedError(Exception):
@@ -60,7 +73,8 @@ class Process:
             )
         started(self._process.pid)
         self.connection = Connection(ours.detach())
-        self._due = 1
+        self._due: deque[Due] = deque([None])
+        self._ended = False
         self.size = self.held = 0
         self.device_free = self.device_total = 0
         self.unwanted: Callable[[], bool] = lambda: False
@@ -80,17 +94,20 @@ class Process:
             self.answer()
         return not self._due
 
-    def ask(self, do: str, answers: int = 1, **values: object) -> None:
+    def ask(self, do: str, answers: Sequence[Due] = (None,), **values: object) -> None:
         """Give it something to do after what it was given before; do not wait.
 
         Raises:
-            JobFailedError: it cannot.
+            JobFailedError: it cannot, or has answered without being asked.
         """
         try:
+            if not self._due and self.connection.poll():
+                self.connection.recv_bytes()
+                raise self._wrong()
             self.connection.send_bytes(json.dumps({"do": do, **values}).encode())
-        except OSError:
+        except (EOFError, OSError):
             raise JobFailedError(self._end()) from None
-        self._due += answers
+        self._due.extend(answers)
 
     def answer(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Return its next answer.
@@ -106,13 +123,19 @@ class Process:
                     self.kill()
                     why = f"no answer in {timeout_s:g} s" if late else "it was ended"
                     raise JobFailedError(why)
-            said: dict[str, Any] = json.loads(self.connection.recv_bytes())
+            text = self.connection.recv_bytes()
         except (EOFError, OSError):
             raise JobFailedError(self._end()) from None
-        self._due -= 1
+        try:
+            said: dict[str, Any] = json.loads(text)
+            about = said.get("task")
+        except (ValueError, AttributeError):
+            raise self._wrong() from None
         if "failed" in said:
             self.kill()
             raise JobFailedError(said["failed"])
+        if not self._due or about != self._due.popleft():
+            raise self._wrong()
         self.size = said.get("size", self.size)
         self.held = said.get("held", self.held)
         self.device_free = said.get("device_free", self.device_free)
@@ -126,11 +149,23 @@ class Process:
             self.answer(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """End it, whatever it is doing."""
-        self.connection.close()
-        self._process.kill()
+        """End it, whatever it is doing, and all that its job has started."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._process.poll() is None:
+            offspring.end(self._process.pid)
+        # What it has left in its group, where it has ended by itself.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._due = self.held = 0
+        self.connection.close()
+        self._due.clear()
+        self.held = 0
+
+    def _wrong(self) -> JobFailedError:
+        self.kill()
+        return JobFailedError(UNASKED)
 
     def _end(self) -> str:
         """Return how it ended."""

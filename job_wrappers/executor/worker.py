@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import traceback
@@ -18,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from job_wrappers import offspring
 from job_wrappers.executor.job import TaskJob
 from job_wrappers.executor.process import DEAF_TO
 from job_wrappers.executor.trainer import Trainer
@@ -31,19 +33,36 @@ def main(words: list[str]) -> int:
     for number in DEAF_TO.split():
         signal.signal(signal.Signals[f"SIG{number}"], lambda *_: None)
     connection = Connection(int(words[0]))
+    # What the job's code starts ends with this process, and never answers for it.
+    own = os.getpid()
+    offspring.adopt()
+    os.register_at_fork(after_in_child=connection.close)
+    code = _answer_all(connection, words[1])
+    if os.getpid() != own:
+        # What is left of this training is its parent's.
+        os._exit(code)
+    offspring.end_below(own)
+    return code
+
+
+def _answer_all(connection: Connection, device: str) -> int:
+    """Serve until the other end is closed, or the job fails; return the exit code."""
     try:
         try:
-            free, total = _use(words[1])
+            free, total = _use(device)
         except (
             Exception
         ) as error:  # not the job's fault, and nothing that its code is to be seen in
             _say(connection, failed=str(error)[:2000])
             return 1
         _say(connection, device_free=free, device_total=total)
-        _serve(connection, words[1])
+        _serve(connection, device)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return 0
     except BaseException as error:
+        if connection.closed and isinstance(error, SystemExit):
+            # A process that the job has forked.
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
         # Whatever a job's code raises, SystemExit too, ends this process and no other.
         traceback.print_exc()
         text = f"{type(error).__name__}: {error}".strip()[:2000]
@@ -97,7 +116,8 @@ def _serve(connection: Connection, device: str) -> None:
             trainer.layers.evict()
         elif act == "train":
             trained, made = trainer.train(said["round"], said["number"])
-            _answer(connection, trainer, trained=asdict(trained))
+            about = [said["round"], said["number"]]
+            _answer(connection, trainer, trained=asdict(trained), task=about)
             # The next task of another job may begin while this one's gradients are written.
             trainer.store(made)
             made = None  # its gradients are in pinned memory, which the next task's can have

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from job_wrappers.offspring import adopt
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool.folder import PoolFolder
 from job_wrappers.pool.keeper import Kept, keep
@@ -62,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
         )
     rank = int(os.environ.get("RANK", "0"))
     kept = [Kept("member", [sys.executable, "-m", "job_wrappers.pool", *given, "--member"])]
-    if rank == 0 and options.scheduler:
+    if rank == 0 and options.scheduler.split():
         kept.append(Kept("scheduler", [*options.scheduler.split(), str(folder.path)]))
     return keep(kept, rank, lambda: folder.stopped)
 
@@ -76,4 +77,5 @@ def own_type(environment: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
+    adopt()
     sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Callable
 
+from job_wrappers import offspring
 from job_wrappers.guardian import Guardian
 from job_wrappers.outcome import STOPPED, Wishes, tell_stopped
 
@@ -73,6 +75,12 @@ class Kept:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
+    def kill(self) -> None:
+        """End it, whatever it is doing, and all that it has started."""
+        if self.process is not None and self.process.poll() is None:
+            offspring.end(self.process.pid)
+            self.process.wait()
+
 
 def keep(kept: Sequence[Kept], rank: int, over: Callable[[], bool]) -> int:
     """Keep processes running until one of them ends with 0, for the pool's end, or all must stop.
@@ -90,41 +98,69 @@ def keep(kept: Sequence[Kept], rank: int, over: Callable[[], bool]) -> int:
         0 at the pool's end, 1 or 2 where a process cannot be kept, else what a launcher is told of
         a run that was stopped.
     """
+    for each in kept:
+        program = each.command[0]
+        if shutil.which(program) is None:
+            sys.stderr.write(
+                f"pool: {program!r}, the program of its {each.name}, is not on PATH; activate the "
+                "environment that it is installed in, or name it by --scheduler COMMAND\n"
+            )
+            return UNFIT
     wishes = Wishes()
     wishes.listen()
-    code: int | None = None
+    strays = offspring.Strays()
     with closing(Guardian(kill_after_s=0.0)) as guardian:
-        for each in kept:
-            each.start(guardian)
-        while code is None and not wishes.stop:
-            time.sleep(_POLL_S)
+        try:
+            code = _keep(kept, guardian, wishes, over, strays)
+        finally:
             for each in kept:
-                now_s = time.monotonic()
-                if each.due_s is not None:
-                    if over():
-                        code = 0
-                    elif now_s >= each.due_s:
-                        each.start(guardian)
-                    continue
-                ended = each.process.poll() if each.process is not None else 1
-                if ended is None:
-                    continue
-                if ended in _TOLD:
-                    wishes.stop = True
-                    continue
-                pause_s = each.pause(ended, now_s)
-                if pause_s is None:
-                    code = ended if ended in (0, UNFIT) else 1
-                    continue
-                again = f"again in {pause_s:g} s" if pause_s else "again"
-                sys.stderr.write(f"pool: {each.name} ended with {ended}; it is started {again}\n")
-                each.due_s = now_s + pause_s
-        told = False
-        while any(each.process is not None and each.process.poll() is None for each in kept):
-            # At the pool's end the scheduler waits for what members of other hosts finish.
-            if not told and (code != 0 or wishes.stop):
-                told = True
-                for each in kept:
-                    each.stop()
-            time.sleep(_POLL_S)
+                each.kill()
+            strays.end({guardian.pid})
     return tell_stopped(os.environ, rank) if code is None else code
+
+
+def _keep(
+    kept: Sequence[Kept],
+    guardian: Guardian,
+    wishes: Wishes,
+    over: Callable[[], bool],
+    strays: offspring.Strays,
+) -> int | None:
+    """Keep them running, and wait for them; return the exit code, None where all must stop."""
+    code: int | None = None
+    for each in kept:
+        each.start(guardian)
+    while code is None and not wishes.stop:
+        time.sleep(_POLL_S)
+        for each in kept:
+            now_s = time.monotonic()
+            if each.due_s is not None:
+                if over():
+                    code = 0
+                elif now_s >= each.due_s:
+                    each.start(guardian)
+                continue
+            ended = each.process.poll() if each.process is not None else 1
+            if ended is None:
+                continue
+            # What its own processes have started is nobody else's to end.
+            strays.end({guardian.pid, *(k.process.pid for k in kept if k.process)})
+            if ended in _TOLD:
+                wishes.stop = True
+                continue
+            pause_s = each.pause(ended, now_s)
+            if pause_s is None:
+                code = ended if ended in (0, UNFIT) else 1
+                continue
+            again = f"again in {pause_s:g} s" if pause_s else "again"
+            sys.stderr.write(f"pool: {each.name} ended with {ended}; it is started {again}\n")
+            each.due_s = now_s + pause_s
+    told = False
+    while any(each.process is not None and each.process.poll() is None for each in kept):
+        # At the pool's end the scheduler waits for what members of other hosts finish.
+        if not told and (code != 0 or wishes.stop):
+            told = True
+            for each in kept:
+                each.stop()
+        time.sleep(_POLL_S)
+    return code

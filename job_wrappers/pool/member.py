@@ -16,6 +16,7 @@ from typing import Callable
 
 from job_wrappers.executor import Executor
 from job_wrappers.executor.process import DeviceFailedError
+from job_wrappers.offspring import Strays
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.order import PoolOrder, words_of
@@ -59,6 +60,7 @@ def run_member(
         expected=standby,
         task_timeout_s=task_timeout_s,
         ended=folder.ended,
+        strays=Strays(),
     ) as executor:
         try:
             executor.await_standby()

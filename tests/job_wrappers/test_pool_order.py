@@ -216,6 +216,32 @@ def test_a_keeper_starts_again_what_fails_and_ends_with_the_pool_though_it_waits
     assert kept[0].ends == 3
 
 
+def test_a_keeper_without_its_scheduler_s_program_says_so_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = tmp_path / "started"
+    kept = [Kept("member", ["touch", str(started)]), Kept("scheduler", ["nosuchprog", "pool"])]
+    assert keep(kept, 0, lambda: False) == UNFIT
+    said = capsys.readouterr().err
+    assert "'nosuchprog', the program of its scheduler, is not on PATH; activate" in said
+    assert said.count("\n") == 1
+    assert not started.exists()
+
+
+def test_what_a_keeper_keeps_ends_with_it_though_it_ends_by_an_error(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    stays = f"trap '' TERM; sleep 3600 & echo $$ $! >{pids}.part; mv {pids}.part {pids}; wait"
+    fails = f"while [ ! -e {pids} ]; do sleep 0.01; done; exit 1"
+
+    def over() -> bool:
+        raise OSError("the folder is away")
+
+    with pytest.raises(OSError, match="is away"):
+        keep([Kept("member", ["sh", "-c", stays]), Kept("other", ["sh", "-c", fails])], 1, over)
+    assert not [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}/cmdline").exists()
+                and Path(f"/proc/{pid}/cmdline").read_text()]  # fmt: skip
+
+
 def test_a_gpu_is_of_its_own_node_s_type_where_a_job_spans_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
 import time
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +15,9 @@ import torch
 from torch import nn
 
 from job_wrappers.executor import Work
+
+DAEMON_S = "3607.25"
+"""How long the daemon of a vandal sleeps, by which a test finds it."""
 
 
 class LateCompiler(ModuleType):
@@ -121,10 +126,33 @@ def vandal(how: str, in_round: int = 1) -> Work:
                 raise RuntimeError("its data is gone")
             if how == "hangs":
                 time.sleep(3600)
+            if how.startswith("leaves"):
+                _leave_a_daemon()
+            if how == "leaves and exits":
+                os._exit(7)
+            if how == "forks":
+                os.fork()
+            if how == "answers":
+                _answer_twice()
         found = work.loss(model, batch)
         return found * float("nan") if how == "diverges" and now["round"] == in_round else found
 
     return Work(work.model, work.optimizer, batch, loss)
+
+
+def _leave_a_daemon() -> None:
+    """Start what a helper of a logger is: of no session, group or parent of this process."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp("sleep", ["sleep", DAEMON_S])
+        os._exit(0)
+    os.wait()
+
+
+def _answer_twice() -> None:
+    (connection,) = (c for c in gc.get_objects() if isinstance(c, Connection))
+    connection.send_bytes(b'{"size": 1, "held": 0}')
 
 
 def no_work() -> object:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from job_wrappers import executor as executors
 from job_wrappers.executor import DeviceFailedError, Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
+from tests.job_wrappers.torch.executor_jobs import DAEMON_S
 from tests.job_wrappers.worlds import DEVICE, ROOT, same
 
 Executor = partial(executors.Executor, device=DEVICE)
@@ -48,7 +49,10 @@ def plan(folder: Path, jobs: list[TaskJob], order: list[tuple[str, int, int]]) -
 
 def command(plan: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
     """Start the command on a plan, in a Python that does something before."""
-    code = f"{before}import sys\nfrom job_wrappers.executor.__main__ import main; sys.exit(main())"
+    code = (
+        f"{before}import sys\nfrom job_wrappers.offspring import adopt\n"
+        "from job_wrappers.executor.__main__ import main; adopt(); sys.exit(main())"
+    )
     given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", f"--device={DEVICE}"]
     return subprocess.Popen(
         [*given, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -99,6 +103,7 @@ VANDALS = {
     "exits": "its process ended with exit code 7",
     "raises": "RuntimeError: its data is gone",
     "diverges": "is not finite",
+    "answers": "an answer that it was not asked for",
     "hangs": "no answer in 8 s",
 }
 
@@ -116,6 +121,55 @@ def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
         # What it had reached is there.
         assert Rounds(tmp_path / made.name, 1).newest() == 1
     assert failed[well.name] == [""] * 4
+    assert same(final(tmp_path, well), alone(well))
+
+
+def daemons() -> list[str]:
+    """Return the daemons that jobs have left, which no name but how long they sleep tells."""
+    found = subprocess.run(
+        ["ps", "-eo", "stat=,args="], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return [line for line in found.stdout.splitlines() if DAEMON_S in line and line[0] != "Z"]
+
+
+def gone(holds: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + 60
+    while holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not holds()
+
+
+def test_what_a_job_has_started_ends_with_it_however_it_ends(tmp_path: Path) -> None:
+    leaves = job("vandal", 2, 1, "leaves", how="leaves", in_round=0)
+    exits = job("vandal", 1, 1, "exits", how="leaves and exits", in_round=0)
+    order = [("leaves", 0, 0), ("exits", 0, 0), ("leaves", 1, 0)]
+    run = command(plan(tmp_path, [leaves, exits], order))
+    assert run.stdout is not None
+    run.stdout.readline()
+    assert "exit code 7" in run.stdout.readline()
+    # That of the job which goes on is left alone.
+    assert len(daemons()) == 1
+    run.communicate()
+    assert daemons() == []
+
+
+def test_what_a_job_has_started_ends_with_an_executor_that_is_killed(tmp_path: Path) -> None:
+    leaves = job("vandal", 500, 1, "leaves", how="leaves", in_round=0)
+    run = command(plan(tmp_path, [leaves], [("leaves", n, 0) for n in range(500)]))
+    assert run.stdout is not None
+    run.stdout.readline()
+    assert len(daemons()) == 1
+    run.kill()
+    run.communicate()
+    assert gone(daemons)
+
+
+def test_a_fork_that_returns_from_a_job_s_code_answers_for_it_never(tmp_path: Path) -> None:
+    forks, well = job("vandal", 3, 1, "forks", how="forks"), THREE[0]
+    with Executor(tmp_path, [forks, well]) as executor:
+        outcomes = list(executor.run(by_turns(forks, well)))
+    assert [o.failed for o in outcomes] == [""] * len(outcomes)
+    assert same(final(tmp_path, forks), alone(job("classifier", 3, 1, "forks")))
     assert same(final(tmp_path, well), alone(well))
 
 
