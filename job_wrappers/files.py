@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Union
+from typing import Callable, TypeVar, Union
 
 PART = ".part"
 """How the name of a file that is still being written ends."""
 
 Piece = Union[bytes, memoryview]
+
+AWAY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Of a file system that is full or away: it may take the same file a moment later."""
+
+_FIRST_PAUSE_S = 0.1
+
+_LONGEST_PAUSE_S = 5.0
+
+_Made = TypeVar("_Made")
+
+
+def patiently(path: Path, write: Callable[[], _Made]) -> _Made:
+    """Write something, again after pauses for as long as its file system is full or away.
+
+    Args:
+        path: what is written, for the words on stderr.
+        write: writes it.
+
+    Raises:
+        OSError: it cannot be written for another reason.
+    """
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if error.errno not in AWAY:
+                raise
+            if pause_s == _FIRST_PAUSE_S:
+                sys.stderr.write(f"{path}: {error.strerror}; it is tried again until it can be\n")
+        time.sleep(pause_s)
+        pause_s = min(_LONGEST_PAUSE_S, 2.0 * pause_s)
 
 
 def write_whole(path: Path, pieces: Iterable[Piece]) -> None:

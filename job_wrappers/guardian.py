@@ -13,9 +13,10 @@ while read -r group; do groups="$groups -$group"; done
 [ -n "$groups" ] || exit 0
 kill -s TERM -- $groups
 sleep "$1"
+# Those that lead their sessions, as all of them did at first, and what descends from them.
+leaders=
+for group in $groups; do leaders="$leaders ${group#-}"; done
 all=
-for group in $groups; do all="$all ${group#-}"; done
-leaders=$all
 grown=yes
 while [ "$grown" ]; do
     grown=
@@ -27,10 +28,15 @@ while [ "$grown" ]; do
         case " $all " in
         *" $pid "*) ;;
         *" $2 "*) all="$all $pid"; grown=yes ;;
+        *)
+            case "$leaders " in
+            *" $pid "*) [ "$4" != "$pid" ] || { all="$all $pid"; grown=yes; } ;;
+            esac
+            ;;
         esac
     done
 done
-kill -s KILL -- $groups ${all#"$leaders"}
+kill -s KILL -- $groups $all
 """
 
 

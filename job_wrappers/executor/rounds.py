@@ -23,8 +23,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Callable
 
-from job_wrappers import tensor_file
+from job_wrappers import files, tensor_file
 from job_wrappers.averaging import Mean
+
+GONE_S = 2.0
+"""States that are not seen for so long are gone; a network file system may be late."""
+
+
+class StatesGoneError(Exception):
+    """States that were there are gone; says which training's."""
 
 
 class Advance(Enum):
@@ -62,9 +69,14 @@ class Rounds:
 
     def begin(self, state: object) -> None:
         """Leave what round 0 begins with, unless another process has."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if self.newest() is None:
-            tensor_file.write_once(self._state(0), {"round": 0}, state)
+        path = self._state(0)
+
+        def write() -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self.newest() is None:
+                tensor_file.write_once(path, {"round": 0}, state)
+
+        files.patiently(path, write)
 
     def newest(self) -> int | None:
         """Return the round that has begun last; None before the first."""
@@ -86,10 +98,19 @@ class Rounds:
         return tensor_file.read(self._state(round_))[1]
 
     def put(self, round_: int, task: int, gradients: Mapping[str, Any], buffers: Any) -> None:
-        """Leave the gradients of a task, None where there is none, and its buffers."""
+        """Leave the gradients of a task, None where there is none, and its buffers.
+
+        Raises:
+            StatesGoneError: the folder is gone.
+            OSError: they cannot be written.
+        """
         header = {"without": [name for name, own in gradients.items() if own is None]}
         own = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-        tensor_file.write(self._gradient(round_, task), header, {"own": own, "buffers": buffers})
+        path, tensors = self._gradient(round_, task), {"own": own, "buffers": buffers}
+        try:
+            files.patiently(path, lambda: tensor_file.write(path, header, tensors))
+        except FileNotFoundError:
+            raise self._gone() from None
 
     def advance(self, round_: int, step: Callable[[Any, Gradient], object]) -> Advance:
         """Begin the round after this one if all gradients of this one are there.
@@ -101,6 +122,7 @@ class Rounds:
         Raises:
             ValueError: a gradient is damaged, and was removed for its task to run again; or
                 gradients are not finite or not of one form.
+            StatesGoneError: no state is there.
         """
         if self._state(round_ + 1).exists():
             return Advance.BEGUN
@@ -111,9 +133,14 @@ class Rounds:
             mean = self._mean(round_, state)
         except FileNotFoundError:
             # Another executor has begun the next round meanwhile, or has removed what is damaged.
-            return Advance.BEGUN if self._state(round_ + 1).exists() else Advance.WAITS
+            if self._state(round_ + 1).exists():
+                return Advance.BEGUN
+            if self.newest() is None:
+                raise self._gone() from None
+            return Advance.WAITS
         after = step(state, mean)
-        own = tensor_file.write_once(self._state(round_ + 1), {"round": round_ + 1}, after)
+        path, header = self._state(round_ + 1), {"round": round_ + 1}
+        own = files.patiently(path, lambda: tensor_file.write_once(path, header, after))
         for task in range(self.scale):
             self._gradient(round_, task).unlink(missing_ok=True)
         # One more than is needed stays for an executor that is just reading it.
@@ -127,12 +154,19 @@ class Rounds:
 
         Raises:
             TimeoutError: they have not.
+            StatesGoneError: no state is there, and one was.
         """
         deadline = time.monotonic() + timeout_s
+        seen_s = time.monotonic()
         while not self._state(round_).exists():
             # The process that was to do it may have died in between.
-            if self.newest() == round_ - 1 and self.advance(round_ - 1, step) != Advance.WAITS:
+            newest = self.newest()
+            if newest == round_ - 1 and self.advance(round_ - 1, step) != Advance.WAITS:
                 return
+            if newest is not None:
+                seen_s = time.monotonic()
+            elif time.monotonic() >= seen_s + GONE_S:
+                raise self._gone()
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.folder}: round {round_} has not begun")
             time.sleep(0.005)
@@ -152,15 +186,29 @@ class Rounds:
                 raise ValueError(f"{error}; it was removed: run its task again") from None
             none = set(header["without"])
             zeros = {name: torch.zeros_like(state["model"][name]) for name in none}
-            mean.add({"own": {**own["own"], **zeros}, "buffers": own["buffers"]}, 1.0)
+            try:
+                mean.add({"own": {**own["own"], **zeros}, "buffers": own["buffers"]}, 1.0)
+            except ValueError as error:
+                raise ValueError(f"round {round_}: {_plain(error)}") from None
             without.append(none)
         found = mean.result()
         unused = set.intersection(*without)
         parameters = {name: g for name, g in found["own"].items() if name not in unused}
         return Gradient(parameters, found["buffers"])
 
+    def _gone(self) -> StatesGoneError:
+        return StatesGoneError(f"its state files are gone: rounds/{self.folder.name}/ has none")
+
     def _state(self, round_: int) -> Path:
         return self.folder / f"round-{round_:06}.state"
 
     def _gradient(self, round_: int, task: int) -> Path:
         return self.folder / f"round-{round_:06}.task-{task:03}.gradient"
+
+
+def _plain(error: ValueError) -> str:
+    """Return what is wrong with a mean in words that know nothing of how its states are kept."""
+    for inner, word in (("own.", "the gradient of "), ("buffers.", "the buffer ")):
+        if str(error).startswith(inner):
+            return word + str(error)[len(inner) :]
+    return str(error)

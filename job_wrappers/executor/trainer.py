@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class Trainer:
         self._rounds = Rounds(folder / job.name, job.scale)
         self._rounds.begin(self._state())
         self._round: int | None = None
+        self._loss = 0.0
         self._batch: tuple[int, int, Any] | None = None
 
     def prepare(self, round_: int, number: int, load: bool) -> None:
@@ -109,8 +111,11 @@ class Trainer:
         began = time.monotonic()
         with self.layers.forward_pass(), cleaner.watch():
             loss = self._work.loss(self._work.model, batch)
+        if not _is_tensor(loss) or loss.numel() != 1:
+            given = f"a tensor of {loss.numel()}" if _is_tensor(loss) else type(loss).__name__
+            raise TypeError(f"the loss must be a tensor of one number; it is {given}")
         # Before the backward pass, after which nothing may be left of it.
-        value = float(loss.detach())
+        value = self._loss = float(loss.detach())
         loss.backward()
         del loss
         gradients = self.layers.take_gradients()
@@ -134,7 +139,14 @@ class Trainer:
         if made is not None:
             self._rounds.put(*made)
             # Where another process was quicker, its own counts: it is read when it is needed.
-            if self._advance(made[0]) == Advance.OWN:
+            try:
+                advance = self._advance(made[0])
+            except ValueError as error:
+                if math.isfinite(self._loss):
+                    raise
+                told = f"the loss of its task {made[1]} was {self._loss}"
+                raise ValueError(f"{error}; {told}") from None
+            if advance == Advance.OWN:
                 self._round = made[0] + 1
 
     def _advance(self, round_: int) -> Advance:

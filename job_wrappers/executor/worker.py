@@ -22,6 +22,7 @@ from typing import Any
 from job_wrappers import offspring
 from job_wrappers.executor.job import TaskJob
 from job_wrappers.executor.process import DEAF_TO
+from job_wrappers.executor.reason import reason
 from job_wrappers.executor.trainer import Trainer
 
 
@@ -47,6 +48,7 @@ def main(words: list[str]) -> int:
 
 def _answer_all(connection: Connection, device: str) -> int:
     """Serve until the other end is closed, or the job fails; return the exit code."""
+    names: list[str] = []
     try:
         try:
             free, total = _use(device)
@@ -56,18 +58,19 @@ def _answer_all(connection: Connection, device: str) -> int:
             _say(connection, failed=str(error)[:2000])
             return 1
         _say(connection, device_free=free, device_total=total)
-        _serve(connection, device)
+        _serve(connection, device, names)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return 0
     except BaseException as error:
-        if connection.closed and isinstance(error, SystemExit):
-            # A process that the job has forked.
+        forked = connection.closed
+        if forked and isinstance(error, SystemExit):
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         # Whatever a job's code raises, SystemExit too, ends this process and no other.
+        sys.stderr.write("".join(f"training {name}:\n" for name in names))
         traceback.print_exc()
-        text = f"{type(error).__name__}: {error}".strip()[:2000]
-        with contextlib.suppress(OSError):
-            _say(connection, failed=text)
+        if not forked:
+            with contextlib.suppress(OSError):
+                _say(connection, failed=reason(error))
         return 1
     return 0
 
@@ -97,7 +100,8 @@ def _use(device: str) -> tuple[int, int]:
     return int(free), int(total)
 
 
-def _serve(connection: Connection, device: str) -> None:
+def _serve(connection: Connection, device: str, names: list[str]) -> None:
+    """Do what is asked, and note of which job."""
     trainer: Trainer | None = None
     while True:
         said = json.loads(connection.recv_bytes())
@@ -108,6 +112,7 @@ def _serve(connection: Connection, device: str) -> None:
             continue
         if act == "take":
             job = TaskJob(**said["job"])
+            names.append(job.name)
             trainer = Trainer(job, Path(said["folder"]), device, said["timeout_s"])
         assert trainer is not None, "a process is given its job first"
         if act == "prepare":
@@ -130,6 +135,9 @@ def _answer(connection: Connection, trainer: Trainer, **values: Any) -> None:
 
 
 def _say(connection: Connection, **values: Any) -> None:
+    if connection.closed:
+        sys.stderr.write("a process that a training has forked returned from its code; it ends\n")
+        raise SystemExit(1)
     connection.send_bytes(json.dumps(values).encode())
 
 

@@ -6,10 +6,12 @@ hetsched-run -- python3 -m job_wrappers.pool POOL
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Callable
 
 from job_wrappers.offspring import adopt
 from job_wrappers.outcome import Wishes
@@ -17,6 +19,9 @@ from job_wrappers.pool.folder import PoolFolder
 from job_wrappers.pool.keeper import Kept, keep
 from job_wrappers.pool.member import device_of, run_member
 from job_wrappers.slurm import gpu_type_of
+
+MOST = 10**9
+"""Of each number that is given."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -27,11 +32,22 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("pool", type=Path, help="the pool's folder")
     parser.add_argument("--device", default="", help="as torch names it (default that of the rank)")
     parser.add_argument("--gpu-type", default="", help="(default what Slurm says)")
-    parser.add_argument("--memory-mib", type=int, metavar="MIB", help="of the device, for models")
-    parser.add_argument("--standby", type=int, default=4, metavar="N", help="processes that wait "
-                        "for trainings to come (default 4)")  # fmt: skip
-    parser.add_argument("--task-timeout", type=float, metavar="S", help="a task that takes longer "
-                        "has failed, and its training with it (default never)")  # fmt: skip
+    parser.add_argument(
+        "--memory-mib", type=whole(1), metavar="MIB", help="of the device, for models"
+    )
+    parser.add_argument(
+        "--standby",
+        type=whole(0),
+        default=4,
+        metavar="N",
+        help="processes that wait for trainings to come (default 4)",
+    )
+    parser.add_argument(
+        "--task-timeout",
+        type=seconds,
+        metavar="S",
+        help="a task that takes longer has failed, and its training with it (default never)",
+    )
     parser.add_argument("--member", action="store_true", help="be the member, without a keeper")
     parser.add_argument(
         "--scheduler",
@@ -66,6 +82,30 @@ def main(words: Sequence[str] | None = None) -> int:
     if rank == 0 and options.scheduler.split():
         kept.append(Kept("scheduler", [*options.scheduler.split(), str(folder.path)]))
     return keep(kept, rank, lambda: folder.stopped)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is no less than this, as argparse asks it."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= MOST:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: expected a whole number from {least} to {MOST}"
+            )
+        return int(text)
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """Return seconds above 0, as argparse asks for them."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0.0 < found <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds above 0 and up to {MOST}")
+    return found
 
 
 def own_type(environment: Mapping[str, str]) -> str:

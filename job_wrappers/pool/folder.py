@@ -14,6 +14,7 @@ The format is `hetsched-pool/1`: docs/formats/pool.md. Every file is written who
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -161,8 +162,9 @@ class Desk:
         self._order = folder.path / "orders" / f"{place.id}.json"
         self._seen: object = None
         self.order = OrderFile(0, ())
-        outcomes = folder.path / "outcomes" / f"{place.id}.jsonl"
-        self._outcomes = os.open(outcomes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._outcomes_path = folder.path / "outcomes" / f"{place.id}.jsonl"
+        how = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._outcomes = os.open(self._outcomes_path, how, 0o600)
         text = json.dumps({"schema": SCHEMA, **asdict(place)})
         files.write_whole(self._member, [text.encode()])
 
@@ -184,9 +186,17 @@ class Desk:
                 pass
 
     def tell(self, what: str, **values: Any) -> None:
-        """Add a line to what became of tasks, as one write."""
-        line = json.dumps({"what": what, **values})
-        os.write(self._outcomes, line.encode() + b"\n")
+        """Add a line to what became of tasks, as one write, once the file system takes it."""
+        line = json.dumps({"what": what, **values}).encode() + b"\n"
+        files.patiently(self._outcomes_path, lambda: self._append(line))
+
+    def _append(self, line: bytes) -> None:
+        """Add a line, on a line of its own: a full disk may have taken half of the one before."""
+        size = os.fstat(self._outcomes).st_size
+        if size and os.pread(self._outcomes, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if os.write(self._outcomes, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def look(self) -> bool:
         """Take the order that stands now; return whether it is another one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -15,7 +16,7 @@ from job_wrappers.executor import DeviceFailedError, Executor, Task
 from job_wrappers.executor.footprint import Footprint
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool import member as member_module
-from job_wrappers.pool.__main__ import own_type
+from job_wrappers.pool.__main__ import main, own_type
 from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
@@ -106,6 +107,49 @@ def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     assert not member.order.over("b")
     told = [json.loads(t) for t in (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()]
     assert [line["job"] for line in told if line["what"] == "failed"] == ["c"]
+
+
+def test_a_line_of_outcomes_begins_where_none_has_whatever_stands_before_it(
+    folder: PoolFolder, member: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, write = folder.path / "outcomes" / "m.jsonl", os.write
+    member.desk.tell("failed", job="a", why="it is torn")
+    outcomes.write_bytes(outcomes.read_bytes()[:-9])
+    member.desk.tell("failed", job="b", why="it is whole")
+    room = [5, 0]
+
+    def full(file: int, data: bytes) -> int:
+        if not room:
+            return write(file, data)
+        if not (some := room.pop(0)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:some])
+
+    monkeypatch.setattr(os, "write", full)
+    member.desk.tell("failed", job="c", why="the disk was full")
+    lines = outcomes.read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(line)["job"] for line in lines[1::2]] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--standby=-1", "'-1': expected a whole number from 0 to"),
+        ("--standby=two", "'two': expected a whole number from 0 to"),
+        ("--memory-mib=-5", "'-5': expected a whole number from 1 to"),
+        ("--memory-mib=0", "'0': expected a whole number from 1 to"),
+        ("--task-timeout=0", "'0': expected seconds above 0"),
+        ("--task-timeout=nan", "'nan': expected seconds above 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_with_those_that_can(
+    words: str, expected: str, folder: PoolFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(folder.path), words])
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_a_task_of_a_training_that_another_host_cannot_see_yet_is_not_dropped(

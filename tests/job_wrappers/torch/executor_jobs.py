@@ -16,9 +16,6 @@ from torch import nn
 
 from job_wrappers.executor import Work
 
-DAEMON_S = "3607.25"
-"""How long the daemon of a vandal sleeps, by which a test finds it."""
-
 
 class LateCompiler(ModuleType):
     """Stands for torch's compiler, which optimisers import at their first step.
@@ -107,8 +104,8 @@ def transformer(layers: int = 1) -> Work:
     return Work(model, lambda p: torch.optim.AdamW(p, lr=1e-3), batch, loss)
 
 
-def vandal(how: str, in_round: int = 1) -> Work:
-    """A classifier that does something bad in its loss in a round."""
+def vandal(how: str, in_round: int = 1, sleeps: str = "3600") -> Work:
+    """A classifier that does something bad in its loss in a round, of which a daemon sleeps."""
     work = classifier()
     now = {"round": 0}
 
@@ -127,11 +124,13 @@ def vandal(how: str, in_round: int = 1) -> Work:
             if how == "hangs":
                 time.sleep(3600)
             if how.startswith("leaves"):
-                _leave_a_daemon()
+                _leave_a_daemon(sleeps)
             if how == "leaves and exits":
                 os._exit(7)
             if how == "forks":
                 os.fork()
+            if how == "is a float":
+                return 1.0
             if how == "answers":
                 _answer_twice()
         found = work.loss(model, batch)
@@ -140,12 +139,12 @@ def vandal(how: str, in_round: int = 1) -> Work:
     return Work(work.model, work.optimizer, batch, loss)
 
 
-def _leave_a_daemon() -> None:
+def _leave_a_daemon(sleeps: str) -> None:
     """Start what a helper of a logger is: of no session, group or parent of this process."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execvp("sleep", ["sleep", DAEMON_S])
+            os.execvp("sleep", ["sleep", sleeps])
         os._exit(0)
     os.wait()
 

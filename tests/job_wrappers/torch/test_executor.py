@@ -20,7 +20,6 @@ from job_wrappers import executor as executors
 from job_wrappers.executor import DeviceFailedError, Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
-from tests.job_wrappers.torch.executor_jobs import DAEMON_S
 from tests.job_wrappers.worlds import DEVICE, ROOT, same
 
 Executor = partial(executors.Executor, device=DEVICE)
@@ -99,17 +98,24 @@ def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_whatever_the_
         assert all(same(final(tmp_path / name, each), alone(each)) for each in THREE)
 
 
+def line_of(text: str) -> int:
+    """Return the line of the jobs' file that says this."""
+    lines = Path(JOBS).read_text().splitlines()
+    return next(at for at, line in enumerate(lines, 1) if text in line)
+
+
 VANDALS = {
     "exits": "its process ended with exit code 7",
-    "raises": "RuntimeError: its data is gone",
-    "diverges": "is not finite",
+    "raises": f"executor_jobs.py:{line_of('its data is gone')}: RuntimeError: its data is gone",
+    "diverges": "round 1: the gradient of 0.weight is not finite; the loss of its task 0 was nan",
+    "is a float": "TypeError: the loss must be a tensor of one number; it is float",
     "answers": "an answer that it was not asked for",
     "hangs": "no answer in 8 s",
 }
 
 
 def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
-    vandals = [job("vandal", 3, 1, how, how=how) for how in VANDALS]
+    vandals = [job("vandal", 3, 1, how.replace(" ", "-"), how=how) for how in VANDALS]
     well = THREE[0]
     names = [made.name for made in (*vandals, well)]
     with Executor(tmp_path, [*vandals, well], task_timeout_s=8.0) as executor:
@@ -124,12 +130,16 @@ def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
     assert same(final(tmp_path, well), alone(well))
 
 
+SLEEPS = f"3600.{os.getpid()}"
+"""So long the daemons of this module's jobs sleep, which tells them from all others."""
+
+
 def daemons() -> list[str]:
-    """Return the daemons that jobs have left, which no name but how long they sleep tells."""
+    """Return the daemons that jobs have left."""
     found = subprocess.run(
         ["ps", "-eo", "stat=,args="], stdout=subprocess.PIPE, text=True, check=True
     )
-    return [line for line in found.stdout.splitlines() if DAEMON_S in line and line[0] != "Z"]
+    return [line for line in found.stdout.splitlines() if line.endswith(SLEEPS) and line[0] != "Z"]
 
 
 def gone(holds: Callable[[], object]) -> bool:
@@ -140,8 +150,8 @@ def gone(holds: Callable[[], object]) -> bool:
 
 
 def test_what_a_job_has_started_ends_with_it_however_it_ends(tmp_path: Path) -> None:
-    leaves = job("vandal", 2, 1, "leaves", how="leaves", in_round=0)
-    exits = job("vandal", 1, 1, "exits", how="leaves and exits", in_round=0)
+    leaves = job("vandal", 2, 1, "leaves", how="leaves", in_round=0, sleeps=SLEEPS)
+    exits = job("vandal", 1, 1, "exits", how="leaves and exits", in_round=0, sleeps=SLEEPS)
     order = [("leaves", 0, 0), ("exits", 0, 0), ("leaves", 1, 0)]
     run = command(plan(tmp_path, [leaves, exits], order))
     assert run.stdout is not None
@@ -154,7 +164,7 @@ def test_what_a_job_has_started_ends_with_it_however_it_ends(tmp_path: Path) -> 
 
 
 def test_what_a_job_has_started_ends_with_an_executor_that_is_killed(tmp_path: Path) -> None:
-    leaves = job("vandal", 500, 1, "leaves", how="leaves", in_round=0)
+    leaves = job("vandal", 500, 1, "leaves", how="leaves", in_round=0, sleeps=SLEEPS)
     run = command(plan(tmp_path, [leaves], [("leaves", n, 0) for n in range(500)]))
     assert run.stdout is not None
     run.stdout.readline()
@@ -288,7 +298,7 @@ def test_a_device_that_breaks_fails_no_job_whether_its_processes_are_new_or_stan
         outcomes = executor.run([well.tasks()[0], *bad.tasks()[:1], *well.tasks()[1:]])
         assert next(outcomes).failed == ""
         # As long as it works, a failure is the job's own.
-        assert next(outcomes).failed == "RuntimeError: its data is gone"
+        assert next(outcomes).failed.endswith(": RuntimeError: its data is gone")
         broken.touch()
         os.kill(executor.processes[well.name], 9)
         with pytest.raises(DeviceFailedError, match=f"{DEVICE} cannot be used here.*ECC error"):

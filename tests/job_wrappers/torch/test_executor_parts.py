@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
 import itertools
+import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,7 +25,7 @@ from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import ModelLayers
-from job_wrappers.executor.rounds import Advance, Rounds
+from job_wrappers.executor.rounds import Advance, Rounds, StatesGoneError
 from job_wrappers.executor.trainer import Trainer
 from job_wrappers.states import mapped
 from tests.job_wrappers.worlds import DEVICE, same
@@ -159,6 +162,44 @@ def test_a_damaged_gradient_is_removed_for_its_task_to_run_again(tmp_path: Path)
     for task in range(2):
         do(own, 0, task)
     assert same(Rounds(tmp_path / "classifier", 2).state(1), plain(job("classifier", 1, 2)))
+
+
+def test_a_file_system_that_is_full_for_a_while_costs_nothing_but_the_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Counter[str]()
+    sync = os.fsync
+
+    def full(file: int) -> None:
+        name = Path(f"/proc/self/fd/{file}").readlink().name
+        refused[name] += 1
+        if refused[name] <= 2 and name.endswith(".part"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    own = trainer(tmp_path, "classifier", 2)
+    for round_ in range(2):
+        do(own, round_)
+    # Three states and two gradients.
+    assert sum(name.endswith(".part") for name in refused) == 5
+    assert same(Rounds(tmp_path / "classifier", 1).state(2), plain(job("classifier", 2)))
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/classifier/round-000000.task-000.gradient: No space left" in said
+    assert said.count("\n") == 5
+
+
+@pytest.mark.parametrize("how", ["states", "folder"])
+def test_states_that_are_gone_are_told_at_once(tmp_path: Path, how: str) -> None:
+    own = Trainer(job("classifier"), tmp_path, DEVICE, 60.0)
+    do(own, 0)
+    for path in (tmp_path / "classifier").iterdir():
+        path.unlink()
+    if how == "folder":
+        (tmp_path / "classifier").rmdir()
+    for round_ in (1, 0):
+        with pytest.raises(StatesGoneError, match="files are gone: rounds/classifier/ has none"):
+            do(own, round_)
 
 
 def test_a_model_that_leaves_the_device_is_overwritten_there() -> None:

@@ -158,8 +158,27 @@ def test_a_training_that_fails_takes_no_other_with_it_and_its_reason_is_kept(
         assert exact(pool, [good])
         said = {job.name: (result(pool.path, job.name) or {})["failed"] for job in bad}
         assert said["exits"] == "its process ended with exit code 7"
-        assert said["raises"] == "RuntimeError: its data is gone"
+        assert said["raises"].startswith("executor_jobs.py:")
+        assert said["raises"].endswith(": RuntimeError: its data is gone")
         assert "is not finite" in said["diverges"]
+
+
+def test_a_training_whose_states_are_deleted_fails_with_that_and_others_go_on(
+    tmp_path: Path,
+) -> None:
+    with LivePool(tmp_path / "pool") as pool:
+        pool.scheduler()
+        pool.member()
+        robbed, good = training("classifier", "robbed", 5000), training("classifier", "good", 40)
+        submitted(pool, robbed, good)
+        wait_until(lambda: ("robbed", 4) in pool.begun(), "some rounds")
+        for path in (pool.path / "rounds" / "robbed").glob("*.state"):
+            path.unlink(missing_ok=True)
+        pool.await_results([robbed, good])
+        assert exact(pool, [good])
+        found = result(pool.path, "robbed")
+        assert found is not None
+        assert found["failed"].startswith("its state files are gone: rounds/robbed/")
 
 
 def test_a_keeper_starts_again_what_is_killed_and_ends_with_the_pool(tmp_path: Path) -> None:
