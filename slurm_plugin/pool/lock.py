@@ -32,9 +32,17 @@ def only_one(
     Yields:
         Whether it is held.
     """
-    with (path / "scheduler.lock").open("a") as file:
+    file = (path / "scheduler.lock").open("a")
+    try:
         told = False
-        while not (held := _taken(file.fileno())) and not give_up():
+        while not (held := _taken(file.fileno())) or lock_file(path) != _inode(file.fileno()):
+            if held:
+                # The lock that counts is that of the file which has the name now.
+                file.close()
+                file = (path / "scheduler.lock").open("a")
+                continue
+            if give_up():
+                break
             if not told:
                 say(f"another scheduler runs the pool {path}; this one waits for its lock")
                 told = True
@@ -44,6 +52,21 @@ def only_one(
             file.write(f"{os.getpid()}\n")
             file.flush()
         yield held
+    finally:
+        file.close()
+
+
+def lock_file(path: Path) -> int | None:
+    """Return which file the pool's lock is now, by its inode; None where there is none.
+
+    Raises:
+        OSError: the pool's folder cannot be seen just now.
+    """
+    try:
+        return (path / "scheduler.lock").stat().st_ino
+    except FileNotFoundError:
+        (path / "pool.json").stat()
+        return None
 
 
 def scheduled(path: Path) -> bool:
@@ -54,6 +77,10 @@ def scheduled(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return False
     return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
+
+
+def _inode(file: int) -> int:
+    return os.fstat(file).st_ino
 
 
 def _taken(file: int) -> bool:

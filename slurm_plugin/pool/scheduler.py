@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Planner, Policy, parameters_of, policy_names, policy_type
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel
 from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.lock import lock_file
 from slurm_plugin.pool.orders import assign, hand_out
 from slurm_plugin.pool.snapshot import Showing
 from slurm_plugin.pool.state import PoolState
@@ -22,6 +24,9 @@ POLL_S = 0.02
 
 EACH_GPU = "1000"
 """So many groups of GPUs, or as many as there are GPUs."""
+
+LOCK_S = 1.0
+"""How often the scheduler looks whether its lock is there."""
 
 LONGEST_PAUSE_S = 5.0
 """Until the next look, while the file system is away."""
@@ -86,9 +91,16 @@ class Scheduler:
         """Go on until the pool has ended, or this scheduler is told to.
 
         Members finish their tasks before they leave, with which trainings may be done.
+
+        Raises:
+            InputError: the file of its lock was removed or replaced, so that another scheduler may
+                run beside it.
         """
-        pause_s = POLL_S
+        pause_s, lock, looked_s = POLL_S, lock_file(self.state.pool.path), time.monotonic()
         while not told_to_stop():
+            if lock is not None and time.monotonic() >= looked_s + LOCK_S:
+                looked_s = time.monotonic()
+                self._check_lock(lock)
             try:
                 if not self.state.pool.stopped:
                     self.step()
@@ -103,6 +115,15 @@ class Scheduler:
                     self._say(f"the pool's files: {error}; they are tried again")
                 pause_s = min(LONGEST_PAUSE_S, 2.0 * pause_s)
             time.sleep(pause_s)
+
+    def _check_lock(self, lock: int) -> None:
+        path = self.state.pool.path
+        with suppress(OSError):
+            if lock_file(path) != lock:
+                raise InputError(
+                    f"{path}/scheduler.lock is not the file that this scheduler has locked: it was "
+                    "removed, and another scheduler may run; this one ends"
+                )
 
     def _plan(self) -> None:
         planner, showing = self._planner, self._showing

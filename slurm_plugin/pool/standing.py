@@ -19,6 +19,7 @@ class Standing:
         trained: its tasks that have trained, and where.
         complete_s: since when all gradients of the next round are there (UTC).
         stepless: whether nobody is left to make the step of it.
+        gone_s: since when the states that were there are not (UTC).
         ended_s: when the last task of a round had trained (UTC).
     """
 
@@ -29,6 +30,7 @@ class Standing:
     ended_s: float = 0.0
     complete_s: float | None = None
     stepless: bool = False
+    gone_s: float | None = None
     _told: dict[int, dict[int, float]] = field(default_factory=dict)
     # Rounds of which a loss was told, in order, and their means: there may be very many.
     _rounds: list[int] = field(default_factory=list)

@@ -32,6 +32,12 @@ GIVEN_S = 10.0
 STEP_S = 10.0
 """A round of which nothing but its step is missing for so long has lost who was to make it."""
 
+TOLD_S = 10.0
+"""A task that need not run any more has ended, though its member has not told so for so long."""
+
+GONE_S = 2.0
+"""States that are not listed for so long are gone: a list made while they change may lack some."""
+
 LATE_S = 1.0
 """What members told that are gone is looked for so often: another host may show it late."""
 
@@ -102,6 +108,8 @@ class PoolState:
             self._progress(standing)
         # What has begun before a state was there is known with it: see `close`.
         self._read_outcomes(there)
+        for station in self.stations.values():
+            self._look_for_end(station)
 
     def close(self) -> Iterator[tuple[str, Result]]:
         """Yield how trainings ended that are done or have failed; each is taken out after that."""
@@ -113,9 +121,10 @@ class PoolState:
             why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
                 continue
-            state = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
+            path = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
+            state = "" if standing.gone_s is not None else str(path)
             result = Result(
-                *(SCHEMA, why, str(state), standing.loss(), standing.training.submit_s),
+                *(SCHEMA, why, state, standing.loss(), standing.training.submit_s),
                 *(self.now_s, standing.rounds),
             )
             yield name, result
@@ -192,8 +201,13 @@ class PoolState:
                 self.problems[name] = str(error)
                 continue
             except InputError as error:
-                self.unreadable[name] = str(error)
+                if (self.pool.path / "rounds" / name).exists():
+                    # A GPU may be at it, which has read the file when it was whole.
+                    self.problems[name] = f"{error}; it is under way: mend the file"
+                else:
+                    self.unreadable[name] = str(error)
                 continue
+            self.problems.pop(name, None)
             for id_, line in self._early.pop(name, []):
                 self._tell(id_, line)
             self._happened(Trigger.ARRIVAL)
@@ -301,10 +315,39 @@ class PoolState:
             self._happened(Trigger.NODE)
         standing.stepless = lost
 
+    def _look_for_end(self, station: Station) -> None:
+        """Take a task as ended whose line is lost: what comes of it is there already."""
+        task = station.running
+        if task is None or station.given or task[0] not in self.active or not self.stale(task):
+            station.stale_s = None
+            return
+        station.stale_s = self.now_s if station.stale_s is None else station.stale_s
+        if self.now_s > station.stale_s + TOLD_S:
+            station.running = station.stale_s = None
+            self._happened(Trigger.NODE)
+
+    def _lost(self, standing: Standing, rounds: int) -> bool:
+        """Whether states are gone that were there, which fails the training.
+
+        Of the last two rounds both are there, so that one that is lost costs its round alone.
+        """
+        if rounds >= standing.rounds - 1:
+            standing.gone_s = None
+            return False
+        standing.gone_s = self.now_s if standing.gone_s is None else standing.gone_s
+        if self.now_s >= standing.gone_s + GONE_S:
+            name = standing.training.name
+            path = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
+            self.failures.setdefault(name, f"its state files are gone: {path}")
+        return True
+
     def _progress(self, standing: Standing) -> None:
         training = standing.training
         before = standing.rounds, standing.gradients
-        standing.rounds, standing.gradients = self.pool.progress(training.name, training.scale)
+        found = self.pool.progress(training.name, training.scale)
+        if self._lost(standing, found[0]):
+            return
+        standing.rounds, standing.gradients = found
         standing.trained = {
             (round_, number): id_
             for (round_, number), id_ in standing.trained.items()

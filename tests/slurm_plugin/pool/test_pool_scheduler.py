@@ -12,7 +12,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.pool import Scheduler, folder
+from slurm_plugin.pool import Scheduler, folder, state
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.lock import only_one, scheduled
 from slurm_plugin.pool.records import Line
@@ -341,6 +341,89 @@ def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> Non
     assert hand.order()[0] == ("urgent", 0, 0)
 
 
+def test_a_task_whose_end_was_told_in_a_torn_line_has_ended_once_its_round_has(
+    tmp_path: Path,
+) -> None:
+    made, now = pool(tmp_path), [1000.0]
+    hand = Hand(made, "a0", clock=lambda: now[0])
+    made.add(training("x", 1))
+    made_by = Scheduler(made, make_policy("hlas", {}), clock=lambda: now[0])
+    made_by.step()
+    hand.store(hand.begin())
+    made_by.step()
+    made.add(training("y", 1))
+    made_by.step()
+    assert made.result("x") is None
+    now[0] += state.TOLD_S + 1.0
+    for _ in range(2):
+        made_by.step()
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds, result.losses) == ("", 1, ())
+    assert hand.order() == [("y", 0, 0)]
+
+
+def test_a_training_whose_states_are_gone_fails_with_that_and_one_that_is_lost_costs_a_round(
+    tmp_path: Path,
+) -> None:
+    made, now = pool(tmp_path), [1000.0]
+
+    def clock() -> float:
+        now[0] += 0.1
+        return now[0]
+
+    hands = [Hand(made, id_, clock=clock) for id_ in ("a0", "b0")]
+    for name in ("x", "y"):
+        made.add(training(name, 9))
+    made_by = Scheduler(made, make_policy("hlas", {"groups": "2"}), clock=clock)
+    made_by.step()
+    for _ in range(3):
+        for hand in hands:
+            hand.run()
+            made_by.step()
+    done = {name: standing.rounds for name, standing in made_by.state.active.items()}
+    assert done == {"x": 3, "y": 3}
+    made.state("y", 3).unlink()
+    made.state("y", 2).touch()
+    for path in (made.path / "rounds" / "x").iterdir():
+        path.unlink()
+    # Nothing is ordered anew of what may only be listed late.
+    made_by.step()
+    assert not [t for hand in hands for t in hand.order() if t[:2] < ("x", 3)]
+    now[0] += state.GONE_S
+    made_by.step()
+    result = made.result("x")
+    assert result is not None
+    assert result.failed == "its state files are gone: rounds/x/round-000003.state"
+    assert (result.state, result.rounds) == ("", 3)
+    worked_off(made_by, hands)
+    other = made.result("y")
+    assert other is not None
+    assert (other.failed, other.rounds) == ("", 9)
+
+
+def test_a_file_that_is_damaged_when_its_training_is_under_way_does_not_end_it(
+    tmp_path: Path,
+) -> None:
+    made, said = pool(tmp_path), list[str]()
+    hand = Hand(made, "a0")
+    made.add(training("x", 3))
+    scheduler(made).step()
+    hand.run()
+    path = made.path / "trainings" / "x.json"
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    after = Scheduler(made, make_policy("hlas", {}), said.append)
+    after.step()
+    assert made.result("x") is None
+    assert len(said) == 1
+    assert "trainings/x.json" in said[0]
+    assert "it is under way: mend the file" in said[0]
+    path.write_text(whole)
+    assert worked_off(after, [hand]) == ["x 1 0", "x 2 0"]
+    assert status(made).problems == ()
+
+
 def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cancelled(
     tmp_path: Path,
 ) -> None:
@@ -575,6 +658,39 @@ def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_
     assert len(said) == 1
     assert "another scheduler runs the pool" in said[0]
     assert not scheduled(made.path)
+
+
+def test_a_scheduler_whose_lock_file_is_removed_ends_and_says_so(tmp_path: Path) -> None:
+    made, looks = pool(tmp_path), [0]
+
+    def removed() -> bool:
+        looks[0] += 1
+        if looks[0] == 1:
+            (made.path / "scheduler.lock").unlink()
+        return looks[0] > 1000
+
+    with (
+        only_one(made.path, lambda: True),
+        pytest.raises(InputError, match="is not the file that this scheduler has locked"),
+    ):
+        scheduler(made).run(removed)
+
+
+def test_who_waited_for_a_lock_whose_file_was_removed_takes_that_of_the_file_that_is_there(
+    tmp_path: Path,
+) -> None:
+    made, first = pool(tmp_path), ExitStack()
+    first.enter_context(only_one(made.path, lambda: True))
+
+    def removed() -> bool:
+        (made.path / "scheduler.lock").unlink()
+        first.close()
+        return False
+
+    with only_one(made.path, removed) as held:
+        assert held
+        with only_one(made.path, lambda: True) as other:
+            assert not other
 
 
 def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_path: Path) -> None:
