@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import site
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -31,4 +32,6 @@ def _not_the_users() -> set[Path]:
     """Return the folders of Python, of what is installed for it, and of this package."""
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     paths |= {*site.getsitepackages(), site.getusersitepackages()}
+    # It may lie elsewhere, on a path of the site's own.
+    paths |= {str(Path(m.__file__).parent) for m in [sys.modules.get("torch")] if m and m.__file__}
     return {Path(__file__).parents[1], *map(Path, paths)}
