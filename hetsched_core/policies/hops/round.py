@@ -171,7 +171,8 @@ class HopsRound:
             diagnostics=self._diagnostics(),
             memory=self._new_notes().write(),
         )
-        self._standing.follow(plan, self._kept, self._room, given)
+        waiting = (view for view in self._others if view.id not in placed)
+        self._standing.follow(plan, self._kept, self._room, given, waiting)
         return plan
 
     # -- steps -------------------------------------------------------------------------------------

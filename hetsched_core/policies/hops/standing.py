@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -98,6 +99,8 @@ class Standing:
     _everything: Room | None = None
     _places: Places = field(default_factory=dict)
     _room: Room | None = None
+    # Jobs of which the plan says something else than where they run.
+    _astray: frozenset[str] = frozenset()
 
     def kept(self, snapshot: Snapshot, layout: ClusterLayout, *, new_round: bool) -> Kept:
         """Return what `kept` does for this snapshot."""
@@ -114,8 +117,9 @@ class Standing:
             return kept(snapshot, everything, new_round=new_round)
         places, room = dict(self._places), room.copy()
         left = [places.pop(job_id) for job_id in sorted(snapshot.gone) if job_id in places]
+        fresh = snapshot.changed | (self._astray - snapshot.gone)
         come = {}
-        for job_id in sorted(snapshot.changed):
+        for job_id in sorted(fresh):
             if (had := places.pop(job_id, None)) is not None:
                 left.append(had)
             view = snapshot.jobs[job_id]
@@ -126,10 +130,15 @@ class Standing:
         _take(snapshot, room, come.values())
         if room.overdrawn:
             return kept(snapshot, everything, new_round=False)
-        return Kept(everything, places | come, room, snapshot.changed)
+        return Kept(everything, places | come, room, fresh)
 
     def follow(
-        self, plan: Plan, before: Kept, room: Room, placed: Sequence[tuple[JobView, Configuration]]
+        self,
+        plan: Plan,
+        before: Kept,
+        room: Room,
+        placed: Sequence[tuple[JobView, Configuration]],
+        waiting: Iterable[JobView],
     ) -> None:
         """Remember a plan.
 
@@ -138,17 +147,19 @@ class Standing:
             before: what was kept when it was made.
             room: what it leaves.
             placed: what it gives the others.
+            waiting: those that it gives nothing.
         """
         self._plan, self._everything = plan, before.everything
-        # Where a job that may not be stopped is sent elsewhere, what it has counts, and where there
-        # are profiling runs, the room is not all that is left.
-        settled = not plan.profiles and all(
-            view.job.preemptible or view.configuration in (None, place) for view, place in placed
-        )
-        self._room = room if settled else None
+        # Where there are profiling runs, the room is not all that is left.
+        self._room = None if plan.profiles else room
         self._places = dict(before.places)
         for view, place in placed:
             self._places[view.job.id] = view.job, place
+        self._astray = frozenset(
+            view.job.id
+            for view, place in chain(placed, ((view, None) for view in waiting))
+            if view.configuration not in (None, place)
+        )
 
 
 def _without(snapshot: Snapshot, everything: Room, places: Places) -> Room:

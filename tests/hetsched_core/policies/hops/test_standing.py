@@ -13,6 +13,7 @@ from hetsched_core.contract.trial import describe_plan, first_difference
 from hetsched_core.policies.hops import standing
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.policies.steady import Steady
+from hetsched_core.types import Placed, Trigger
 
 
 @pytest.mark.parametrize("policy", [Hops(), Hops(profile_iterations=0), Steady()], ids=repr)
@@ -25,6 +26,32 @@ def test_plans_are_those_of_a_policy_that_remembers_nothing(
     for decision in trial.decisions:
         afresh = replace(policy).plan(decision.snapshot)
         assert not first_difference(describe_plan(afresh), describe_plan(decision.plan))
+
+
+@given(st.integers(0, 10_000))
+def test_what_becomes_of_a_plan_is_seen(seed: int) -> None:
+    """Profiling runs are over, and what was to move runs on where it may not be stopped."""
+    trial = run_trial(Hops(), random_scenario(seed))
+    for snapshot in (decision.snapshot for decision in trial.decisions[:20]):
+        policy = Hops()
+        plan = policy.plan(snapshot)
+        moved = {
+            job_id: replace(view, job=replace(view.job, preemptible=False))
+            for job_id, view in snapshot.jobs.items()
+            if isinstance(entry := plan.entries[job_id], Placed)
+            and view.configuration not in (None, entry.placements[0].configuration)
+        }
+        after = replace(
+            snapshot,
+            triggers=frozenset({Trigger.END}),
+            jobs=snapshot.jobs.update(moved),
+            previous=replace(plan, profiles=()),
+            changed=frozenset(moved),
+            gone=frozenset(),
+            nodes_changed=False,
+        )
+        afresh = Hops().plan(after)
+        assert not first_difference(describe_plan(afresh), describe_plan(policy.plan(after)))
 
 
 def test_within_a_round_few_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
