@@ -172,8 +172,14 @@ def test_a_training_whose_states_are_deleted_fails_with_that_and_others_go_on(
         robbed, good = training("classifier", "robbed", 5000), training("classifier", "good", 40)
         submitted(pool, robbed, good)
         wait_until(lambda: ("robbed", 4) in pool.begun(), "some rounds")
-        for path in (pool.path / "rounds" / "robbed").glob("*.state"):
-            path.unlink(missing_ok=True)
+
+        def lost() -> bool:
+            # With a state that is written just then it goes on.
+            for path in (pool.path / "rounds" / "robbed").glob("*.state"):
+                path.unlink(missing_ok=True)
+            return result(pool.path, "robbed") is not None
+
+        wait_until(lost, "its end")
         pool.await_results([robbed, good])
         assert exact(pool, [good])
         found = result(pool.path, "robbed")
