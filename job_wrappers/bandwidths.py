@@ -134,7 +134,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = _arguments(words)
     told = os.environ
     if int(told.get("WORLD_SIZE", "1")) < 2:
-        _say("one GPU has nobody to average with; run this by hetsched-run on two or more")
+        _say("one GPU has no other to average with; run this by hetsched-run on two or more")
         return 2
     try:
         allocation = Allocation.of(told)
@@ -150,10 +150,10 @@ def main(words: Sequence[str] | None = None) -> int:
     timings = measured(torch, peers, int(told.get("GROUP_RANK", "0")), given.parameters)
     if peers.rank == 0:
         for t in timings:
-            who = f"{t.gpus} {'GPUs' if gpu else 'processes without a GPU'}"
+            those = f"{t.gpus} {'GPUs' if gpu else 'processes without a GPU'}"
             on = f"{t.nodes} node{'s' * (t.nodes > 1)}"
             took = f"{t.parameters:,} parameters in {t.seconds:.3g} s ({t.backend})"
-            _say(f"{who} on {on} average {took}")
+            _say(f"{those} on {on} average {took}")
         if given.spool and (problem := tell(given.spool, allocation, peers.size, timings)):
             _say(f"the scheduler is told nothing: {problem}")
     peers.leave()

@@ -77,7 +77,7 @@ def number_bundles(
 
 
 class Choosers(NamedTuple):
-    """Who chooses among offers; what they cost follows from V price variables.
+    """Those that choose among offers; what these cost follows from V price variables.
 
     Attributes:
         starts: (I + 1,) where the offers of each chooser begin.
@@ -187,8 +187,8 @@ def soft_bound(
     in the prices, and the surplus of the best offer where softness is small.
 
     Args:
-        jobs: who buys.
-        nodes: who sells: at prices above 0 their offers cost less than nothing.
+        jobs: those that buy.
+        nodes: those that sell: at prices above 0 their offers cost less than nothing.
         x: (V,) the price variables.
         softness: above 0, in units of value.
         bound: (1,) out.
@@ -203,8 +203,8 @@ def least_soft_bound(jobs: Choosers, nodes: Choosers, softness: float, x: Floats
     """Follow Newton's method from prices to those at which the soft bound is about the least.
 
     Args:
-        jobs: who buys.
-        nodes: who sells.
+        jobs: those that buy.
+        nodes: those that sell.
         softness: above 0, in units of value.
         x: (V,) in and out, the price variables.
     """

@@ -23,7 +23,7 @@ class Station:
         given: whether `running` has yet to begin.
         todo: what it is to run after that, as far as it stands in its order.
         rest: what comes then.
-        stale_s: since when `running` need not run any more (UTC), if nobody has told of its end.
+        stale_s: since when `running` need not run any more (UTC), if none has told of its end.
         busy_s: seconds for which it has trained.
         dirty: whether its order is not what the file says.
     """

@@ -381,8 +381,9 @@ class HopsRound:
             return NEVER
         if all(way.mixed for way in ways):
             return MIXED_ONLY
-        unprofiled = profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
-        if self._policy.profile_iterations > 0 and unprofiled:
+        if self._policy.profile_iterations > 0 and profiling.unprofiled(
+            view, snapshot.speeds, snapshot.cluster
+        ):
             return _PROFILING
         shut = why_no_nodes(snapshot, view.job)
         return NO_ROOM if shut is None else _SHUT[shut]

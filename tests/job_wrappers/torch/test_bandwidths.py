@@ -55,7 +55,7 @@ def test_two_processes_average_and_the_scheduler_is_told_how_long_it_took(
 def test_one_process_has_nobody_to_average_with(tmp_path: Path) -> None:
     code, said = measure(tmp_path, 1, "0")
     assert code == 2
-    assert "one GPU has nobody to average with" in said
+    assert "one GPU has no other to average with" in said
 
 
 def test_the_gpus_of_each_node_are_timed_and_those_of_each_node_and_the_next() -> None:
