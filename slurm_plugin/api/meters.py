@@ -17,7 +17,7 @@ from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
 from slurm_plugin.api.answers import NEW, PLANNED, word_of
-from slurm_plugin.api.http import PATIENCE_S, BoundedThreads
+from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.nodes.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.process.configuration import host_and_port

@@ -7,32 +7,24 @@ import os
 import socket
 import socketserver
 import struct
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.http import at_once
+from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads
 from slurm_plugin.daemon.spool.moves import user_name
 
 _LONGEST = 4096
 """Bytes of a request."""
-
-_PATIENCE_S = 5.0
-"""How long an asker may take to send its line, and to read the answer."""
 
 _LAST_S = 20.0
 """How long those who are being answered are waited for at the end."""
 
 MOST_OF_ONE_USER = 16
 """How many askers of one user are heard at once; one more is turned away."""
-
-_MOST_AT_ONCE = 256
-"""How many askers are heard at once, whoever they are."""
 
 Answers = Callable[[Mapping[str, object], Peer], dict[str, Any]]
 
@@ -72,7 +64,7 @@ def _clear(path: Path) -> None:
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PATIENCE_S)
+        probe.settimeout(PATIENCE_S)
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
@@ -81,58 +73,20 @@ def _clear(path: Path) -> None:
     raise InputError(f"another daemon answers on {path}; give this one a socket of its own")
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
+class _Server(BoundedThreads, socketserver.UnixStreamServer):
+    most = 256
+    most_of_one = MOST_OF_ONE_USER
     block_on_close = False
     request_queue_size = 128
     answers: Answers
 
-    def __init__(self, *args: Any) -> None:
-        self._heard: Counter[int] = Counter()
-        self._most = at_once(_MOST_AT_ONCE)
-        self._changed = threading.Condition()
-        super().__init__(*args)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Hear an asker in a thread of its own, so many of each user and no more."""
-        uid = _uid(request)
-        with self._changed:
-            if self._heard[uid] >= MOST_OF_ONE_USER or self._heard.total() >= self._most:
-                self.shutdown_request(request)
-                return
-            self._heard[uid] += 1
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._gone(uid)
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Hear an asker."""
-        uid = _uid(request)
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._gone(uid)
-
-    def _gone(self, uid: int) -> None:
-        with self._changed:
-            self._heard[uid] -= 1
-            self._changed.notify_all()
-
-    def wait(self, most_s: float) -> None:
-        """Wait until all askers have their answers, but not for longer than so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._heard.total(), most_s)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Leave an asker that has gone alone; whatever else went wrong goes to stderr."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
+    def client(self, request: Any) -> int:
+        """Return the user who asks."""
+        return _uid(request)
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = _PATIENCE_S
+    timeout = PATIENCE_S
     server: _Server
 
     def handle(self) -> None:

@@ -80,7 +80,7 @@ class Telemetry:
                 daemon.decisions,
                 report.away,
                 took_s,
-                private_jobs=daemon.world.private_jobs,
+                private_jobs=daemon.world.standing.private_jobs,
                 later=daemon.world.later,
                 aside=daemon.world.aside,
                 records=daemon.world.records,
@@ -100,7 +100,7 @@ class Telemetry:
                 plan,
                 ratio,
                 daemon.world.suspended,
-                private=self.publisher.private_jobs(daemon.world.private_jobs),
+                private=self.publisher.private_jobs(daemon.world.standing.private_jobs),
             )
 
     @property

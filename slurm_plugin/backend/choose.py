@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from hetsched_core.errors import unknown
+from slurm_plugin.backend.releases import known, release_of
 from slurm_plugin.backend.running import require_commands, run_command
 
 if TYPE_CHECKING:
     from slurm_plugin.backend.protocol import SlurmBackend
 
 BACKENDS = ("auto", "pyslurm", "commands")
-
-_ALSO_FITS: dict[tuple[int, ...], tuple[int, ...]] = {(26, 5): (25, 11)}
-"""Release of Slurm -> of the pyslurm that was seen to work with it (docs/live/testbed.md)."""
 
 
 def open_backend(name: str) -> SlurmBackend:
@@ -61,12 +58,7 @@ def _why_not_pyslurm() -> str:
         pyslurm = metadata.version("pyslurm")
     except metadata.PackageNotFoundError:
         return f"no pyslurm is installed; `pip install 'pyslurm=={slurm.rpartition('.')[0]}.*'`"
-    wanted = _release(slurm)
-    if _release(pyslurm) in (wanted, _ALSO_FITS.get(wanted)):
+    release = release_of(slurm)
+    if release_of(pyslurm) in (release, release_of(known(release).pyslurm)):
         return ""
     return f"pyslurm {pyslurm} belongs to another release of Slurm than {slurm}, which is here"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version: 25.11.2 is of release 25.11."""
-    return tuple(map(int, re.findall(r"\d+", version)[:2]))

@@ -557,7 +557,7 @@ class Daemon:
             nodes_changed=world.nodes_changed,
             windows=world.windows,
             asleep=world.asleep,
-            site=world.site,
+            site=world.standing.site,
         )
 
     def _round(self, now: float) -> Round:

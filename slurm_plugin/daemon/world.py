@@ -13,10 +13,8 @@ from dataclasses import replace
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
-from hetsched_core.placement.ways import shut_out
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
-    ALL_SHAPES,
     Cluster,
     Configuration,
     ExecutionModel,
@@ -33,7 +31,6 @@ from hetsched_core.types import (
     Trigger,
     Window,
 )
-from hetsched_core.types.site import Site
 from slurm_plugin.backend import (
     HOLDS,
     Cancel,
@@ -48,27 +45,18 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.jobs.candidates import candidates
-from slurm_plugin.daemon.jobs.checkpoint import may_move
 from slurm_plugin.daemon.jobs.copies import (
     ELEMENTS,
     Elements,
     blocked,
-    has_its_end,
     in_turn,
     jobs_of_copies,
     left_of,
     startable,
 )
-from slurm_plugin.daemon.jobs.feasible import (
-    as_slurm_spreads,
-    feasible_request,
-    names_too_few,
-    with_enough_nodes,
-    with_whole_nodes,
-)
+from slurm_plugin.daemon.jobs.descriptions import Descriptions
 from slurm_plugin.daemon.jobs.gangs import (
     element_id,
-    is_finishing,
     job_of,
     jobs_of_gangs,
     lacks_members,
@@ -76,7 +64,6 @@ from slurm_plugin.daemon.jobs.gangs import (
     of_leader,
     own_pieces,
     pieces_held,
-    spares,
 )
 from slurm_plugin.daemon.jobs.managed import (
     QUOTA_S,
@@ -95,15 +82,13 @@ from slurm_plugin.daemon.jobs.service import Unseen
 from slurm_plugin.daemon.jobs.site_standing import Standing
 from slurm_plugin.daemon.jobs.slurm_order import Line
 from slurm_plugin.daemon.jobs.slurm_reasons import of_job
-from slurm_plugin.daemon.jobs.terms import limit_min
 from slurm_plugin.daemon.nodes.closures import Closures
 from slurm_plugin.daemon.nodes.hold import hold_name
 from slurm_plugin.daemon.nodes.kept_for_gpus import has_place
 from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.nodes.node_use import Use, node_views, not_ours, used_by
-from slurm_plugin.daemon.nodes.one_partition import OnePartition
 from slurm_plugin.daemon.odd_records import sound
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
+from slurm_plugin.daemon.settings import DaemonSettings, JobSelection
 from slurm_plugin.daemon.site_warnings import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 
@@ -123,9 +108,6 @@ _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places i
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
-_NO_SHAPES: frozenset[Shape] = frozenset()
-_OF_SEVERAL = ALL_SHAPES - LIVE_SHAPES
-_UNEVEN = _OF_SEVERAL - {Shape.MIXED_TYPES}
 
 
 class LiveWorld:
@@ -142,7 +124,6 @@ class LiveWorld:
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed, vacated, disturbed: what differs since the last plan was asked
             for.
-        warnings: what is wrong with what jobs say of themselves, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
         ended: jobs that the last read showed to have ended.
@@ -167,11 +148,8 @@ class LiveWorld:
         elements: Elements = ELEMENTS[ExecutionModel.GANG],
     ) -> None:
         """Start with nothing known but the estimates of speeds."""
-        self._settings = settings
         self.estimates = estimates or LiveSpeeds()
-        self._knows, self.elements = knows, elements
-        self._site: SlurmSite | None = None
-        self._standing = Standing()
+        self.elements = elements
         self.managed_nodes = ManagedNodes()
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, ManagedJob] = {}
@@ -184,7 +162,6 @@ class LiveWorld:
         self.nodes_changed = True
         self.vacated: set[str] = set()
         self.disturbed = False
-        self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
         self.ended: dict[str, SlurmJob] = {}
         self.unseen: dict[str, Unseen] = {}
@@ -200,8 +177,10 @@ class LiveWorld:
         self.odd: dict[str, str] = {}
         self._quotas = Quotas()
         self._closures = Closures(lambda nodes: self.managed_nodes.where.with_parts(nodes))
+        self._descriptions = Descriptions(
+            settings, knows, self.estimates, self.managed_nodes, self._closures
+        )
         self.comers = self._closures.comers()
-        self._partitions: OnePartition
         self._line = Line()
         self._delays = Delays()
 
@@ -218,9 +197,7 @@ class LiveWorld:
         """
         self.records = state.jobs
         self._delays.keep(state.jobs)
-        shares = self._site.shares if self._site else None
-        tiers = shares.partitions if shares else {}
-        self._line = Line(state.jobs.values(), tiers, self._line.blamed)
+        self._line = Line(state.jobs.values(), self.standing.tiers, self._line.blamed)
         read = sound(state)
         state, self.odd = self._with_stops(read.state, now), dict(read.odd)
         before, first = used_by(self._leaving_in_time(now)), self.cluster is None
@@ -270,7 +247,7 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.managed_nodes.hosts)
-        moved = self._closures.note(state, self.records.values(), ours, self._site, now)
+        moved = self._closures.note(state, self.records.values(), ours, self.standing.slurm, now)
         self.comers = self._closures.comers()
         self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
@@ -301,6 +278,15 @@ class LiveWorld:
             del self.warnings[job_id]
         self._observe_nodes(ours, before)
         self._look_for_room()
+
+    @property
+    def _settings(self) -> DaemonSettings:
+        return self._descriptions.settings
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """What is wrong with what jobs say of themselves, by job id."""
+        return self._descriptions.warnings
 
     @property
     def cluster(self) -> Cluster | None:
@@ -397,7 +383,7 @@ class LiveWorld:
                 continue
             known.settle(now, self.cluster)
             known.hear(progress)
-            self._describe(known, known.slurm)
+            self._descriptions.renew(known, known.slurm)
             unit = known.leading
             unit.progress, run = progress, unit.run
             if run is not None:
@@ -417,36 +403,29 @@ class LiveWorld:
 
     def observe_site(self, site: SlurmSite) -> None:
         """Take in what the site has set."""
-        before, self._site = self._site, site
-        if site.limits is None and before is not None:
-            self._site = replace(site, limits=before.limits)
-        limits_differ = before is None or before.limits != self._site.limits
-        if self._standing.observe(site, anew=limits_differ) or limits_differ:
+        first = self.standing.slurm is None
+        if self.standing.observe(site):
             self._describe_all()
-            if before is not None:
+            if not first:
                 # Others of those that wait may have their turn now.
                 self.nodes_changed = True
                 self.triggers.add(Trigger.NODE)
 
     @property
-    def site(self) -> Site | None:
-        """What the site says of who comes first, for policies."""
-        return self._standing.site
-
-    @property
-    def sited(self) -> bool:
-        """Whether a site's word is known."""
-        return self._standing.site is not None
+    def standing(self) -> Standing:
+        """Where jobs stand by the site's word."""
+        return self._descriptions.standing
 
     @property
     def site_warnings(self) -> dict[str, str]:
         """What is wrong with how the site is set up, by what it is about; "" for nothing."""
-        return {} if self._site is None else site_warnings(self._site, self._settings)
+        site = self.standing.slurm
+        return {} if site is None else site_warnings(site, self._settings)
 
     @property
-    def private_jobs(self) -> bool:
-        """Whether Slurm shows users their own jobs alone."""
-        return self._site is not None and self._site.private_jobs
+    def shapes(self) -> frozenset[Shape]:
+        """The shapes that all jobs take."""
+        return self._descriptions.shapes(self.managed.values())
 
     def warned(self, jobs: Collection[str], stopping: Collection[str], now: float) -> None:
         """Note which jobs, or copies, have just been told to save their state.
@@ -466,23 +445,7 @@ class LiveWorld:
 
     def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
-        limit_s = known.request.own.time_limit_s
-        if limit_s is None or self.cluster is None or self.speeds is None:
-            return None
-        site, longest_s = self._site, None
-        if site is not None:
-            by_limits = None if site.limits is None else site.limits.longest_s(known.slurm)
-            both = (site.longest_s.get(known.slurm.partition), by_limits)
-            longest_s = min((each for each in both if each is not None), default=None)
-        return limit_min(
-            limit_s,
-            known.job,
-            known.request.default_count,
-            configuration,
-            self.cluster,
-            self.speeds,
-            longest_s,
-        )
+        return self._descriptions.limit_min(known, configuration)
 
     def served(self) -> None:
         """Forget what a plan has been asked for."""
@@ -498,7 +461,7 @@ class LiveWorld:
         elements: Elements = ELEMENTS[ExecutionModel.GANG],
     ) -> None:
         """Go on under other settings, for a policy that may know other things of a job."""
-        self._settings, self._knows = settings, knows
+        self._descriptions.settings, self._descriptions.knows = settings, knows
         if elements is not self.elements:
             # What the runs of a job of copies are is another thing from now on.
             self.elements = elements
@@ -515,7 +478,7 @@ class LiveWorld:
         before = self.cluster
         moved = self.managed_nodes.observe(nodes, self._settings)
         self.odd |= self.managed_nodes.odd
-        self._partitions = self._partitions_now()
+        self._descriptions.look(now)
         cluster = self.cluster
         assert cluster is not None
         if cluster is not before:
@@ -576,7 +539,7 @@ class LiveWorld:
             if not (changed or known.closed.until_s <= self._now):
                 continue
             before = known.closed.nodes
-            self._close(known)
+            self._descriptions.close(known)
             if known.closed.nodes != before:
                 self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
                 self.changed.add(job_id)
@@ -709,9 +672,8 @@ class LiveWorld:
         if editable(seen) != editable(was):
             self.requests.edited(seen, was)
             request = self.requests.of(seen) or request
-        partition = self._partitions.of(request, seen)
-        allowed = self.managed_nodes.where.of(seen, request.own.nodes, partition)
-        where = self._open(allowed, seen)
+        partition = self._descriptions.partition(request, seen)
+        where = self._open(self._descriptions.nodes(request, seen, partition), seen)
         self.without_gpus.append(CpuJob(seen, request, where))
         waits = _NO_GPUS if where is None or where else _NO_NODES
         if lacks := self._closures.lacks(seen):
@@ -764,7 +726,7 @@ class LiveWorld:
             known.hear(replace(told, samples=known.samples, at_s=now))
         known.slurm, known.run, known.blocked = seen, run, kept_back
         if held or holds or seen.copies or not reread:
-            self._describe(known, seen)
+            self._descriptions.renew(known, seen)
         if known.first_start_s is None:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         if seen.id not in self.jobs:
@@ -811,7 +773,7 @@ class LiveWorld:
         named = lacks or named
         kept_back = self._quotas.of(known, seen, None if lacks else named, cluster, now) or named
         if kept_back is None and run is None:
-            kept_back = self._shut_out(known, cluster, now)
+            kept_back = self._descriptions.shut_out(known, now)
         if seen.state is JobState.PENDING:
             kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
@@ -850,144 +812,29 @@ class LiveWorld:
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
-    def _shut_out(self, known: ManagedJob, cluster: Cluster, now: float) -> Reason | None:
-        """Return why a job fits nowhere now: windows, or nodes on which Slurm has not started it.
-
-        No policy is to keep others off the rest of its nodes meanwhile.
-        """
-        shunned = known.shunned_at(now)
-        closed = shunned | known.closed.nodes
-        if not closed or self.speeds is None:
-            return None
-        if not shut_out(replace(known.whole, closed=closed), cluster, self.speeds, LIVE_SHAPES):
-            return None
-        if shunned:
-            return known.why_shunned
-        mine = closed if known.whole.nodes is None else closed & known.whole.nodes
-        return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, mine))
-
     def _reread(self, known: ManagedJob, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
         self.requests.edited(seen, was)
         request = self.requests.of(seen)
         if request is not None:
             known.request = request
-        self._describe(known, seen)
-
-    def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
-        """Make anew what policies see of the job itself; who calls it renews the view."""
-        assert self.cluster is not None
-        allowed = self.managed_nodes.where
-        if not (known.runs or seen.entered or seen.nodes):
-            known.partition = self._partitions.of(known.request, seen, known.partition)
-        where = allowed.of(seen, known.request.own.nodes, known.partition)
-        request = with_enough_nodes(known.request, self.cluster, where)
-        limits = self._site.limits if self._site else None
-        limit = limits.of(seen) if limits is not None else None
-        held = known.run.configuration if known.run else None
-        wishes = feasible_request(request, self.cluster, limit, held)
-        known.refused = wishes.refused
-        if why_not := request.why_not or names_too_few(known.request, self.cluster):
-            known.refused = Reason(ReasonCode.REFUSED, detail=why_not)
-        if wishes.warning:
-            self.warnings[seen.id] = wishes.warning
-        told = known.progress is not None and known.progress.checkpoint_s > 0
-        # What is suspended is not stopped, and a job that was to have its GPUs would only wait. One
-        # that was held as it ran would, once stopped, not start again.
-        finishing = is_finishing(seen) or has_its_end(seen)
-        held_running = seen.held and seen.state is JobState.RUNNING
-        stoppable = not (seen.state is JobState.SUSPENDED or held_running or finishing)
-        movable = may_move(request, seen.submit_line, told, self._settings)
-        key = request.mark.options.profile
-        profile = self.estimates.name(key, seen.user, measurable=movable)
-        known.whole = replace(
-            described(seen, request),
-            requirements=wishes.requirements,
-            gpu_types=wishes.gpu_types,
-            profile=profile,
-            preemptible=movable and stoppable,
-            gives_way=seen.requeues and stoppable,
-            time_limit_s=request.own.time_limit_s,
-            cpus_per_gpu=float(request.cpus_per_gpu),
-            memory_mb_per_gpu=float(request.memory_mb_per_gpu),
-            nodes=where,
-            min_nodes=request.least_nodes,
-            max_nodes=request.most_nodes,
-            shapes=self._shapes(request, seen),
-            copies=self._copies(known),
-        )
-        known.whole = self._standing.of(known.whole, seen, self._site)
-        if seen.exclusive == "node":
-            memory_mb = request.own.memory_mb if request.rigid else None
-            known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)
-        if request.rigid and self.speeds is not None:
-            known.whole = as_slurm_spreads(
-                known.whole, request.own, self.cluster, self.speeds, self._several
-            )
-        self._close(known)
-
-    def _partitions_now(self) -> OnePartition:
-        managed = self.managed_nodes
-        assert managed.cluster is not None
-        return OnePartition(managed.where, managed.cluster, managed.views)
+        self._descriptions.renew(known, seen)
 
     def _look_for_room(self) -> None:
         """Let jobs wait for another of their partitions that has room, where theirs has none."""
-        self._partitions = self._partitions_now()
-        elsewhere = [
-            known
-            for known in self.managed.values()
-            if known.partition and not (known.runs or known.slurm.entered or known.slurm.nodes)
-            if self._partitions.of(known.request, known.slurm, known.partition) != known.partition
-        ]
-        if elsewhere:
+        self._descriptions.look(self._now)
+        if elsewhere := self._descriptions.better_elsewhere(self.managed.values()):
             self._describe_all(elsewhere)
             self.triggers.add(Trigger.ARRIVAL)
-
-    def _close(self, known: ManagedJob) -> None:
-        """Show a job without the nodes that are closed to it now."""
-        lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
-        known.closed = self._closures.of(known, self._now, lead_s)
-        known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
-
-    @staticmethod
-    def _copies(known: ManagedJob) -> int:
-        """Return how many copies a job can have, at least the one that it waits for."""
-        if known.copies:
-            return max(1, startable(known))
-        mark = known.request.mark
-        return mark.elements if mark.copies else 1
 
     def _describe_all(self, jobs: Collection[ManagedJob] | None = None) -> None:
         """Make all jobs anew, or these, after a change that is none of theirs."""
         for known in list(self.managed.values()) if jobs is None else jobs:
             job_id = known.slurm.id
             try:
-                self._describe(known, known.slurm)
+                self._descriptions.renew(known, known.slurm)
             except Exception as error:
                 self._leave_out(job_id, error)
                 continue
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
-
-    def _shapes(self, request: Request, seen: SlurmJob) -> frozenset[Shape]:
-        """Return the shapes that a job takes beside those that one Slurm job can have."""
-        mark = request.mark
-        whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
-        # Two GPUs, be they of two types, are as many on each node: such a job is no array.
-        counts = mark.options.counts
-        enough = mark.elements > 1 or (counts is not None and max(counts.counts) <= 2)
-        takes = mark.options.any_shape and enough and whole
-        return self._several if takes else _NO_SHAPES
-
-    @property
-    def _several(self) -> frozenset[Shape]:
-        """The shapes that some jobs take beside those that all can have."""
-        # Elements are told apart by their counts, and two types of one node may have the same.
-        return _UNEVEN if self.managed_nodes.where.parts else _OF_SEVERAL
-
-    @property
-    def shapes(self) -> frozenset[Shape]:
-        """The shapes that all jobs take."""
-        ours = [each.job.shapes for each in self.managed.values()]
-        return LIVE_SHAPES.union(frozenset.intersection(*ours)) if ours else LIVE_SHAPES

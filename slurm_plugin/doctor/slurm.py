@@ -11,17 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm_plugin.backend.limits import setting_of
+from slurm_plugin.backend.releases import LEAST, RELEASES, known, named, release_of
 from slurm_plugin.backend.shares import weighs
 from slurm_plugin.daemon.finding import Finding, beware, good, wrong
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from slurm_plugin.daemon.settings import DaemonMode
 from slurm_plugin.submit import MODULE
-
-SEEN = ("24.11", "26.05")
-"""Releases of Slurm under which the tests have run (docs/live/testbed.md)."""
-
-LEAST = (23, 11)
-"""The first release whose JSON the backends can read."""
 
 _NEAR_S = 2.0
 """Clocks that are no farther apart count as one: Slurm tells whole seconds."""
@@ -36,16 +31,16 @@ _ELEMENTS = 16
 def version(conf: str) -> Finding:
     """Return whether this release is one that works, as far as anybody has seen."""
     about, told = "Slurm", setting_of(conf, "SLURM_VERSION")
-    found = re.match(r"(\d+)\.(\d+)", told)
-    least = ".".join(map(str, LEAST))
-    if found is None:
+    release, least = release_of(told), named(LEAST)
+    if not release:
         return beware(about, f"its version is {told!r}", f"take care that it is {least} or later")
-    if (int(found[1]), int(found[2])) < LEAST:
+    if release < LEAST:
         return wrong(about, f"it is {told}", f"upgrade it to {least} or later")
-    if f"{found[1]}.{int(found[2]):02d}" not in SEEN:
+    if not known(release).tried:
+        tried = (named(each) for each, its in sorted(RELEASES.items()) if its.tried)
         return beware(
             about,
-            f"it is {told}, and seen were {' and '.join(SEEN)}",
+            f"it is {told}, and tried were {' and '.join(tried)}",
             "stay in shadow mode until its log says nothing of records that are left out",
         )
     return good(about, f"it is {told}")

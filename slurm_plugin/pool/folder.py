@@ -304,10 +304,6 @@ class OutcomeReader:
                 continue
             yield found
 
-    def all_read(self, id_: str) -> int:
-        """Return how many bytes of a member's outcomes were read."""
-        return self._read.get(id_, 0)
-
 
 def _read(path: Path, kind: type[_Record]) -> _Record:
     try:

@@ -52,7 +52,7 @@ class Installation:
     @property
     def release(self) -> str:
         """Which of the releases of `packages.SUITES` it is."""
-        return packages.release_of(self.version)
+        return packages.choice_of(self.version)
 
     @property
     def libraries(self) -> Path:
@@ -169,7 +169,7 @@ def _make(cache: Path, progress: Progress, release: str) -> Installation:
     _adapt(Installation(part, (), None))
     version = _slurm_version(Installation(part, (), None))
     shown = ".".join(map(str, version))
-    if packages.release_of(version) != release:
+    if packages.choice_of(version) != release:
         raise TestbedUnavailableError(
             f"Debian {packages.SUITES[release]} has Slurm {shown}, and {release} was asked for"
         )

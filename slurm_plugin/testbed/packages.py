@@ -56,7 +56,7 @@ COMPANIONS = (
 _FETCH_S = 600.0
 
 
-def release_of(version: tuple[int, ...]) -> str:
+def choice_of(version: tuple[int, ...]) -> str:
     """Return which of `SUITES` a version such as (24, 11, 5) belongs to."""
     named = f"{version[0]}.{version[1]:02d}"
     return named if named in SUITES else NEWEST
@@ -68,7 +68,7 @@ def packages_of(release: str, folder: Path) -> list[Path]:
     return [
         path
         for path, match in named
-        if match and release_of((int(match[1]), int(match[2]))) == release
+        if match and choice_of((int(match[1]), int(match[2]))) == release
     ]
 
 

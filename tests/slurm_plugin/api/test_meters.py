@@ -25,7 +25,7 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from slurm_plugin.api.http import MOST_AT_ONCE
+from slurm_plugin.api.bounded_threads import BoundedThreads
 from slurm_plugin.api.meters import Meters, _Handler, serve_meters
 from slurm_plugin.backend import ApplyResult, Enter, Leave, Requeue
 from slurm_plugin.daemon import CycleReport
@@ -116,10 +116,10 @@ def test_connections_that_ask_nothing_take_few_threads_and_not_for_long(
     before = threading.active_count()
     try:
         with ExitStack() as stack:
-            for _ in range(3 * MOST_AT_ONCE):
+            for _ in range(3 * BoundedThreads.most):
                 silent = stack.enter_context(socket.create_connection((host, port)))
                 silent.send(b"GET / HTTP/1.1\r\n")
-            assert threading.active_count() <= before + MOST_AT_ONCE
+            assert threading.active_count() <= before + BoundedThreads.most
             silent.settimeout(10)
             assert silent.recv(1) == b""
             wait_until(lambda: threading.active_count() == before, "that they are dropped", 10)

@@ -218,7 +218,7 @@ def test_the_end_waits_for_answers_that_are_being_made(path: Path) -> None:
 @pytest.mark.parametrize(("files", "most"), [(1024, 256), (64, 16), (3, 1)])
 def test_connections_leave_open_files_to_all_else(files: int, most: int) -> None:
     code = (
-        "import resource; from slurm_plugin.api.http import at_once; "
+        "import resource; from slurm_plugin.api.bounded_threads import at_once; "
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); print(at_once(256))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

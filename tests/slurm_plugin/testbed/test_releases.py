@@ -9,7 +9,7 @@ from hetsched_core.errors import UnknownNameError
 from slurm_plugin.cli.testbed import up
 from slurm_plugin.testbed import TestbedError, find_installed, install
 from slurm_plugin.testbed.install import RECIPE, read_installed
-from slurm_plugin.testbed.packages import NEWEST, SUITES, packages_of, release_of
+from slurm_plugin.testbed.packages import NEWEST, SUITES, choice_of, packages_of
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_every_version_belongs_to_one_release() -> None:
-    assert release_of((24, 11, 5)) == "24.11"
-    assert release_of((26, 5, 5)) == NEWEST
-    assert release_of((24, 5, 0)) == NEWEST
+    assert choice_of((24, 11, 5)) == "24.11"
+    assert choice_of((26, 5, 5)) == NEWEST
+    assert choice_of((24, 5, 0)) == NEWEST
 
 
 def test_the_installation_is_the_newest_of_the_release_that_was_asked_for(cache: Path) -> None:

@@ -1,18 +1,16 @@
-"""HTTP servers from which a flood of connections takes little."""
+"""Servers from which a flood of connections takes little."""
 
 from __future__ import annotations
 
 import resource
 import sys
 import threading
+from collections import Counter
 from socketserver import ThreadingMixIn
 from typing import Any
 
 PATIENCE_S = 5.0
 """How long a client may send nothing, or read nothing."""
-
-MOST_AT_ONCE = 32
-"""Connections beyond these are closed at once: each has a thread and an open file."""
 
 
 def at_once(most: int) -> int:
@@ -25,32 +23,61 @@ def at_once(most: int) -> int:
 
 
 class BoundedThreads(ThreadingMixIn):
-    """Serves each connection in a thread, and no more than so many at a time."""
+    """Serves each connection in a thread, and no more than so many at a time.
 
+    Those beyond are closed at once: each has a thread and an open file.
+
+    Attributes:
+        most: so many at a time, or fewer where few files may be open.
+        most_of_one: so many of them of one client.
+    """
+
+    most = 32
+    most_of_one = 32
     daemon_threads = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Make the server, which nobody has asked anything yet."""
-        self._free = threading.BoundedSemaphore(at_once(MOST_AT_ONCE))
+        self._served: Counter[object] = Counter()
+        self._most = at_once(self.most)
+        self._changed = threading.Condition()
         super().__init__(*args, **kwargs)
+
+    def client(self, request: Any) -> object:
+        """Return what tells clients apart: here nothing does."""
+        return None
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection, or close it."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)  # type: ignore[attr-defined]
-            return
+        client = self.client(request)
+        with self._changed:
+            if self._served[client] >= self.most_of_one or self._served.total() >= self._most:
+                self.shutdown_request(request)  # type: ignore[attr-defined]
+                return
+            self._served[client] += 1
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._free.release()
+            self._gone(client)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection, in its thread."""
+        client = self.client(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._gone(client)
+
+    def _gone(self, client: object) -> None:
+        with self._changed:
+            self._served[client] -= 1
+            self._changed.notify_all()
+
+    def wait(self, most_s: float) -> None:
+        """Wait until all clients have been served, but not for longer than so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._served.total(), most_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave a client that has gone, or is too slow, alone; tell stderr of all else."""
