@@ -10,7 +10,7 @@ without the option that is a new one in the place for temporary files.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ GAVEL = PolicyVariant("gavel")
 SIMPLE = tuple(map(PolicyVariant, ("slurm", "fifo", "las", "sjf", "srtf")))
 SEEDS_OF: dict[str, dict[PolicyVariant, range]] = {
     SMALL: dict.fromkeys((HOPS, SIA, SIA_UNSCATTERED, GAVEL, *SIMPLE), SEEDS),
-    LARGE: dict.fromkeys((HOPS, HOPS_KNOWING, SIA, GAVEL, *SIMPLE), SEEDS),
+    LARGE: dict.fromkeys((HOPS, HOPS_KNOWING, SIA, SIA_UNSCATTERED, GAVEL, *SIMPLE), SEEDS),
 }
 """The policies of each setting. On 512 GPUs a replay of Hops takes half a minute of a CPU, one of
 sia a minute."""
@@ -173,11 +173,11 @@ PRIORITIES = {
 }
 
 
-def priorities(folder: Path) -> str:
+def priorities(folder: Path, scale: str, seeds: Sequence[int]) -> str:
     """Return the largest latency ratio by class of GPU hours under each priority."""
     lines = []
     for name, variant in PRIORITIES.items():
-        found = over(folder, FEW_SEEDS, SMALL, variant)
+        found = over(folder, seeds, scale, variant)
         by_class = (
             f"{np.mean([each.class_ratio[size] for each in found]):.2f}"
             for size in ("S", "M", "L", "XL")
@@ -211,12 +211,12 @@ def rates(folder: Path) -> str:
     return markdown(heads, lines)
 
 
-def compared(folder: Path, variants: Mapping[str, PolicyVariant]) -> str:
-    """Return variants of Hops on 64 GPUs, and their paired ratios to the first."""
+def compared(folder: Path, scale: str, variants: Mapping[str, PolicyVariant]) -> str:
+    """Return variants of Hops, and their paired ratios to the first."""
     lines = []
     base: list[Found] = []
     for name, variant in variants.items():
-        found = over(folder, SEEDS, SMALL, variant)
+        found = over(folder, SEEDS, scale, variant)
         ratios = [times(values(found, m), values(base, m)) if base else "1" for m in RATIOS[:2]]
         base = base or found
         lines.append((name, *(spread(values(found, m)) for m in MEASURES), *ratios))
@@ -235,30 +235,42 @@ LAMBDAS = {
     "finish-time fairness, 1": hops(priority="finish_time_fairness", lam="1"),
     "finish-time fairness, 2": hops(priority="finish_time_fairness", lam="2"),
 }
+FAIRNESS = {name: LAMBDAS[name] for name in LAMBDAS if name.endswith((", 1", ", 2"))}
 ROUNDS_S = (60.0, 360.0)
 SWEEP = (*MEASURES, "max_ftf")
 
 
-def sweep(folder: Path, lines: Mapping[str, tuple[PolicyVariant, float]]) -> str:
-    """Return means for variants and round lengths on 64 GPUs."""
+def sweep(
+    folder: Path,
+    scale: str,
+    seeds: Sequence[int],
+    variants: Mapping[str, PolicyVariant],
+    round_s: float = 360.0,
+) -> list[tuple[str, ...]]:
+    """Return lines of means."""
     rows = []
-    for name, (variant, round_s) in lines.items():
-        found = over(folder, FEW_SEEDS, SMALL, variant, round_s=round_s)
+    for name, variant in variants.items():
+        found = over(folder, seeds, scale, variant, round_s=round_s)
         means = (f"{np.mean(values(found, measure)):.2f}" for measure in SWEEP)
         unfair = f"{100 * np.mean(values(found, 'unfair')):.0f}"
         rows.append((name, *means, unfair, f"{np.mean(values(found, 'restarts')):.0f}"))
-    return markdown(("", *MEASURES.values(), "max. FTF", "FTF > 1 %", "restarts"), rows)
+    return rows
+
+
+def swept(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return the table of a sweep."""
+    return markdown(("", *MEASURES.values(), "max. FTF", "FTF > 1 %", "restarts"), list(rows))
 
 
 def rounds(folder: Path) -> str:
     """Return Hops and its rivals by the length of a round."""
-    return sweep(
-        folder,
-        {
-            f"{named(variant)}, {length:.0f} s": (variant, length)
-            for variant in (HOPS, SIA, GAVEL)
-            for length in ROUNDS_S
-        },
+    return swept(
+        row
+        for variant in (HOPS, SIA, GAVEL)
+        for length in ROUNDS_S
+        for row in sweep(
+            folder, SMALL, FEW_SEEDS, {f"{named(variant)}, {length:.0f} s": variant}, length
+        )
     )
 
 
@@ -269,11 +281,15 @@ FIGURES: dict[str, Callable[[Path], str]] = {
     "small-ratios": lambda folder: ratio_table(folder, SMALL),
     "large": lambda folder: main_table(folder, LARGE),
     "large-ratios": lambda folder: ratio_table(folder, LARGE),
-    "priorities": priorities,
+    "priorities": lambda folder: priorities(folder, SMALL, FEW_SEEDS),
+    "priorities-large": lambda folder: priorities(folder, LARGE, SEEDS),
     "rates": rates,
-    "awareness": lambda folder: compared(folder, AWARENESS),
-    "adjustment": lambda folder: compared(folder, ADJUSTMENT),
-    "lambdas": lambda folder: sweep(folder, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
+    "awareness": lambda folder: compared(folder, SMALL, AWARENESS),
+    "awareness-large": lambda folder: compared(folder, LARGE, AWARENESS),
+    "adjustment": lambda folder: compared(folder, SMALL, ADJUSTMENT),
+    "adjustment-large": lambda folder: compared(folder, LARGE, ADJUSTMENT),
+    "lambdas": lambda folder: swept(sweep(folder, SMALL, FEW_SEEDS, LAMBDAS)),
+    "fairness-large": lambda folder: swept(sweep(folder, LARGE, SEEDS, FAIRNESS)),
     "rounds": rounds,
 }
 

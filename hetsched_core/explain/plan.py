@@ -215,7 +215,9 @@ def _decided_by(
     alone = snapshot.jobs
     for other in others:
         alone = alone.delete(other)
-    without = replace(snapshot, jobs=alone, gone=snapshot.gone | frozenset(others))
+    gone = snapshot.gone | frozenset(others)
+    # What a policy remembers of the snapshot before is not of this one.
+    without = replace(snapshot, jobs=alone, gone=gone, nodes_changed=True)
     if others and would_place(policy, without, plan, view):
         return (
             f"score: {name} puts others first; without the other waiting jobs ({len(others)}) it "

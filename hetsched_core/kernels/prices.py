@@ -218,7 +218,7 @@ def least_soft_bound(jobs: Choosers, nodes: Choosers, softness: float, x: Floats
         for v in range(len(x)):
             trace += hessian[v, v]
         ridge = max(RIDGE * trace, math.sqrt(np.dot(gradient, gradient)) / reach)
-        if ridge == 0.0:
+        if not 0.0 < ridge < np.inf:
             break
         for v in range(len(x)):
             hessian[v, v] += ridge

@@ -56,6 +56,12 @@ Ints = NDArray[np.int64]
 
 _LEAST = {"change": 0, "gap": 0, "nodes": 1}
 
+MOST_WORK = 2_000_000
+"""Work of the solver in a plan, as in `Limits`: some 2 s.
+
+A programme for 2,048 jobs without a like would take it many times that.
+"""
+
 _FEW_COLUMNS = 100
 """Below it the solver's presolve is worth its time; above, it finds nothing to leave out."""
 
@@ -75,10 +81,14 @@ class SiaOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedOptions:
-    """Configurations (`use`, (K, P)) and what each adds to the objective (`cost`, (K,))."""
+    """Configurations (`use`, (K, P)) and what each adds to the objective (`cost`, (K,)).
+
+    `stays` is the one that the job has; None if that is none of them.
+    """
 
     cost: Floats
     use: Ints
+    stays: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ class Sia:
                 priced.append(self._price(snapshot, pools, view, options))
         priced = self._weighted(snapshot, views, priced)
         chosen, diagnostics = choose(
-            priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes)
+            priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes, work=MOST_WORK)
         )
 
         def choice(job: int, option: int) -> OneTypeChoice:
@@ -197,7 +207,8 @@ class Sia:
         types = len(pools.gpu_types)
         stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
         # To be left out is a change, too: what is spared by staying, beside all other choices.
-        return PricedOptions(np.where(stays, cost - self.change, moved), options.use)
+        at = int(stays.argmax()) if stays.any() else None
+        return PricedOptions(np.where(stays, cost - self.change, moved), options.use, at)
 
 
 def restart_factor(view: JobView, now: float) -> float:
@@ -264,9 +275,11 @@ def choose(
     else:
         program = _program(priced, members, columns, capacity, leave_out)
         found = solve(program, limits=limits, presolve=len(columns) < _FEW_COLUMNS)
-        times = (
-            np.zeros(len(columns), np.int64) if found.x is None else np.rint(found.x).astype(int)
-        )
+        if found.x is None or "work" in found.limits:
+            times = in_turn(priced, members, columns, program.cost, capacity)
+            found = _no_worse(found, program, times)
+        assert found.x is not None
+        times = np.rint(found.x).astype(int)
     configurations: list[int | None] = [None] * len(priced)
     # Those that came first get the better ones of equal claims.
     taken: list[list[int]] = [[] for _ in members]
@@ -283,6 +296,74 @@ def choose(
         gap=found.gap,
         limits=found.limits,
     )
+
+
+def in_turn(
+    priced: Sequence[PricedOptions],
+    members: Sequence[Sequence[int]],
+    columns: Sequence[tuple[int, int]],
+    cost: Floats,
+    capacity: Floats,
+) -> Ints:
+    """Return how often each column is taken where what runs stays and others come in turn.
+
+    The job that gains most for a GPU comes first. Then jobs take more, where more is left.
+
+    Args:
+        priced: what each job could get.
+        members: the jobs of each group, which have the same options.
+        columns: group and option of each of C columns, group by group.
+        cost: (C,) what each adds to the objective, below 0.
+        capacity: (P,) GPUs of each pool.
+    """
+    group = np.array([at for at, _ in columns])
+    first = np.searchsorted(group, np.arange(len(members) + 1))
+    use = np.array([priced[members[at][0]].use[k] for at, k in columns])
+    times, waiting = np.zeros(len(columns), np.int64), np.array([len(jobs) for jobs in members])
+    left = capacity.astype(np.int64)
+
+    def fit(more: Ints, jobs: int) -> int:
+        """How many of these jobs can have so much more."""
+        need = more > 0
+        return int(np.append(left[need] // more[need], jobs).clip(0, jobs).min())
+
+    def take(column: int, many: int) -> None:
+        times[column] += many
+        waiting[group[column]] -= many
+        left[:] -= many * use[column]
+
+    for at, jobs in enumerate(members):
+        own = np.arange(first[at], first[at + 1])
+        for job in jobs:
+            stays = priced[job].stays
+            if stays is None:
+                continue
+            # Its own column is left out where one that takes no more costs less.
+            alike = own[(use[own] <= priced[job].use[stays]).all(axis=1)]
+            if len(alike):
+                best = int(alike[cost[alike].argmin()])
+                take(best, fit(use[best], 1))
+    for column in np.argsort(cost / use.max(axis=1), kind="stable").tolist():
+        take(column, fit(use[column], int(waiting[group[column]])))
+    for column in np.argsort(cost, kind="stable").tolist():
+        own = np.arange(first[group[column]], first[group[column] + 1])
+        for less in own[cost[own] > cost[column]].tolist():
+            many = fit(use[column] - use[less], int(times[less]))
+            take(less, -many)
+            take(column, many)
+    return times
+
+
+def _no_worse(found: Solution, program: Program, times: Ints) -> Solution:
+    """Return a solution of a programme to which there was a limit, or another if that is better."""
+    objective = float(program.cost @ times)
+    if found.objective is not None and found.objective <= objective:
+        return found
+    gap = None
+    if found.bound is not None:
+        gap = abs(objective - found.bound) / max(abs(objective), 1e-9)
+    x = times.astype(np.float64)
+    return replace(found, status=SolverStatus.FEASIBLE, x=x, objective=objective, gap=gap)
 
 
 def _worthwhile(mine: PricedOptions, capacity: Floats, leave_out: float) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -38,6 +38,9 @@ _ANY_NUMBER = 1 << 30
 
 MOST_SPREADS = 64
 """Distributed configurations of one count in one pool; how few nodes hold it is exact."""
+
+_MOST_KNOWN = 1 << 14
+"""So many kinds of jobs are remembered, at most."""
 
 
 class Neighbours(StrEnum):
@@ -289,6 +292,37 @@ class Generator:
         catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
         return IdleConfigurations(classes, catalogue, segments)
+
+
+@dataclass(slots=True, eq=False)
+class PossibleKinds:
+    """Which kinds of jobs a room could hold; remembered for as long as the room is the same.
+
+    What a kind can have does not depend on what others ask for.
+    """
+
+    _room: Room | None = None
+    _known: dict[tuple[object, ...], bool] = field(default_factory=dict)
+
+    def on(self, room: Room, generator: Generator) -> NDArray[np.bool_]:
+        """Return (K,) whether each kind can run in any configuration on this room.
+
+        Args:
+            room: what there is; it stays as it is.
+            generator: of a policy whose parameters stay as they are.
+        """
+        if room is not self._room or len(self._known) > _MOST_KNOWN:
+            self._room, self._known = room, {}
+        demand, known = generator.demand, self._known
+        profiles = demand.profile.tolist()
+        keys = [
+            (asked, demand.tables[profile], generator.shapes)
+            for asked, profile in zip(demand.asked, profiles, strict=True)
+        ]
+        if not known.keys() >= set(keys):
+            found = generator.on(room).segments.possible.tolist()
+            known |= zip(keys, found, strict=True)
+        return np.array([known[key] for key in keys], np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,7 @@ class HopsDemand:
     Attributes:
         kind: (J,) kind of each job.
         first: (K,) the first job of each kind.
+        asked: what tells each of the K kinds from others.
         tables: P speed tables.
         needs: D needs.
         wants: (U,) ascending GPU counts that some job accepts, and 1 and 2.
@@ -49,6 +50,7 @@ class HopsDemand:
 
     kind: Ints
     first: Ints
+    asked: tuple[tuple[object, ...], ...]
     tables: tuple[SpeedTable, ...]
     needs: tuple[PerGpu, ...]
     wants: Ints
@@ -95,7 +97,7 @@ def demand_of(
         layout: the cluster.
         only_profiled: leave out GPU types on which a profile has not been measured yet.
     """
-    kind, _ = _numbered(_asked_of(view.job) for view in views)
+    kind, asked_of = _numbered(_asked_of(view.job) for view in views)
     first = np.unique(kind, return_index=True)[1].astype(np.int64)
     firsts = [views[at].job for at in first.tolist()]
     profile, profiles = _numbered(job.profile for job in firsts)
@@ -116,6 +118,7 @@ def demand_of(
     return HopsDemand(
         kind=kind,
         first=first,
+        asked=tuple(asked_of),
         tables=tables,
         needs=tuple(needs),
         wants=wants,

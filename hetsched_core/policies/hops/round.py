@@ -117,7 +117,9 @@ class HopsRound:
         # (J,) what each counts for the site's sake, beside what the policy makes of it.
         self._due = np.ones(len(self._views))
         self._most_work = MOST_WORK if new_round else MOST_WORK // _BETWEEN_ROUNDS
+        # Where jobs are to be; where those are that may stay there.
         self._placed: dict[int, Configuration] = {}
+        self._has: dict[int, Configuration] = {}
         self._outcomes: list[SolverOutput] = []
         self._queue: Ints = np.zeros(0, np.int64)
         self._window: Ints = self._queue
@@ -208,7 +210,7 @@ class HopsRound:
 
     def _order_queue(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
-        possible = self._generator.on(self._kept.everything).segments.possible
+        possible = self._standing.possible.on(self._kept.everything, self._generator)
         able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities(able)
@@ -228,7 +230,7 @@ class HopsRound:
             if at not in setting.held:
                 continue
             goes, (nodes, gpus) = self._placed.get(at), setting.held[at]
-            has = configuration_of(cluster, nodes.tolist(), gpus.tolist())
+            has = self._has[at]
             need = self._demand.needs[self._demand.need[self._demand.kind[at]]]
             if goes is None:
                 if not self._room.holds(nodes, gpus, need):
@@ -356,7 +358,7 @@ class HopsRound:
                 continue
             pieces = pieces_of(snapshot.cluster, has)
             if self._demand.accepts(at, *pieces, layout):
-                held[at] = pieces
+                held[at], self._has[at] = pieces, has
                 held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
         return SolverInput(
             generator=self._generator,

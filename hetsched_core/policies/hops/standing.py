@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 
 from hetsched_core.placement.keep import lasting, may_keep, staying
+from hetsched_core.policies.hops.configurations import PossibleKinds
 from hetsched_core.policies.hops.room import ClusterLayout, Room
 from hetsched_core.types import Configuration, Job, JobView, Plan, Snapshot
 
@@ -53,8 +54,9 @@ def kept(snapshot: Snapshot, everything: Room, *, new_round: bool) -> Kept:
         view.job.id: (view.job, has)
         for view in snapshot.jobs.values()
         if view.blocked is None
+        and not (new_round and all_open and _goes_anywhere(view.job))
         and (has := lasting(snapshot, view)) is not None
-        and (not new_round or _may_not_move(snapshot, view, has, all_open=all_open))
+        and (not new_round or _may_not_move(snapshot, view, has))
         and may_keep(snapshot, view, has)
     }
     room = _without(snapshot, everything, places)
@@ -76,15 +78,18 @@ def kept(snapshot: Snapshot, everything: Room, *, new_round: bool) -> Kept:
     return Kept(everything, places, room)
 
 
-def _may_not_move(snapshot: Snapshot, view: JobView, has: Configuration, *, all_open: bool) -> bool:
+def _goes_anywhere(job: Job) -> bool:
+    """Whether a job may move, to any node that is open."""
+    return job.preemptible and job.nodes is None and not job.closed
+
+
+def _may_not_move(snapshot: Snapshot, view: JobView, has: Configuration) -> bool:
     """Whether a job stays where it is when a round begins."""
-    job = view.job
-    if not job.preemptible:
-        return True
-    if all_open and job.nodes is None and not job.closed:
-        return False
+    job, nodes = view.job, snapshot.nodes
     # On a node that is no place for it any more, it ends where it is, too.
-    return any(not (snapshot.nodes[name].open and job.may_start_on(name)) for name, _ in has)
+    return not job.preemptible or any(
+        not (nodes[name].open and job.may_start_on(name)) for name, _ in has
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +98,12 @@ class Standing:
 
     It may be forgotten or given any snapshot at any time: what it remembers is used only if the
     snapshot follows on that plan. `kept` is the twin that it is tested against.
+
+    Attributes:
+        possible: which kinds of jobs the open nodes could hold.
     """
+
+    possible: PossibleKinds = field(default_factory=PossibleKinds)
 
     _plan: Plan | None = None
     _everything: Room | None = None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits
+from hetsched_core.optimize import Limits, Solution, SolverStatus
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import PricedOptions, Sia, choose, options_of, restart_factor
@@ -73,24 +73,65 @@ def test_w7_table_1_of_hops_under_the_objective_of_sia(
     assert second is None or best[1] == pytest.approx(second, abs=1e-9)
 
 
-@given(data=st.data())
-def test_the_choice_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -> None:
-    draw = data.draw
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[PricedOptions], Floats]:
+    """A few jobs, some of which have one of their configurations, and the GPUs of each pool."""
     pools = draw(st.integers(1, 3))
-    jobs = []
+    jobs: list[PricedOptions] = []
     for _ in range(draw(st.integers(1, 3))):
         use = st.lists(st.integers(0, 4), min_size=pools, max_size=pools).filter(any)
         uses = draw(st.lists(use, min_size=1, max_size=3))
         gain = st.sampled_from((1.0, 1.5, 2.0, 6.0))
         gains = draw(st.lists(gain, min_size=len(uses), max_size=len(uses)))
         mine = priced(uses, gains, draw(st.sampled_from((1.0, 0.9, 0.3))))
-        jobs += [mine] * draw(st.integers(1, 2))
+        for _ in range(draw(st.integers(1, 2))):
+            stays = draw(st.one_of(st.none(), st.integers(0, len(uses) - 1)))
+            cost = mine.cost - 0.01 * (np.arange(len(uses)) == stays)
+            jobs.append(PricedOptions(cost, mine.use, stays))
     capacity = np.array(draw(st.lists(st.integers(0, 6), min_size=pools, max_size=pools)), float)
+    return jobs, capacity
+
+
+@given(problems())
+def test_the_choice_is_as_good_as_the_best_by_enumeration(
+    problem: tuple[list[PricedOptions], Floats],
+) -> None:
+    jobs, capacity = problem
     found, told = choose(jobs, capacity, 1.1, EXACT)
     objectives = {choice: objective for objective, choice in answers(jobs, capacity)}
     best = min(objectives.values())
     assert told.objective == pytest.approx(best, abs=1e-9)
     assert objectives[tuple(found)] == pytest.approx(best, abs=1e-9)
+
+
+@given(problems())
+def test_where_the_solver_finds_nothing_what_runs_stays_and_others_come_in_turn(
+    problem: tuple[list[PricedOptions], Floats],
+) -> None:
+    jobs, capacity = problem
+    with pytest.MonkeyPatch.context() as patch:
+        nothing = Solution(status=SolverStatus.NOT_FOUND, bound=-9.0, limits=("work",))
+        patch.setattr("hetsched_core.policies.sia.solve", lambda *_, **__: nothing)
+        found, told = choose(jobs, capacity, 1.1, EXACT)
+    objectives = {choice: objective for objective, choice in answers(jobs, capacity)}
+    assert told.objective is None or objectives[tuple(found)] == pytest.approx(told.objective)
+    running = [at for at, mine in enumerate(jobs) if mine.stays is not None]
+    together = sum((jobs[at].use[jobs[at].stays] for at in running), np.zeros(len(capacity)))
+    if (together <= capacity).all():
+        # None of those is stopped that is worth its GPUs.
+        assert all(found[at] is not None for at in running if jobs[at].cost[jobs[at].stays] < 1.1)
+
+
+def test_a_plan_whose_work_is_used_up_is_valid_and_the_same_again() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}}, several_nodes=0.5)
+    jobs = [view(f"on-{n}", held(on(**{n: 2})), counts=(1, 2, 4)) for n in "ab"]
+    jobs += [view(f"j{n}", counts=(1, 2, 3), submit_s=float(n)) for n in range(5)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched_core.policies.sia.MOST_WORK", 1)
+        plans = [planned(Sia(), cluster, *jobs, speeds=speeds) for _ in range(2)]
+    assert plans[0].entries == plans[1].entries
+    assert {"on-a", "on-b"} <= where(plans[0]).keys()
 
 
 def test_gains_are_relative_to_the_least_and_start_at_the_fewest_gpus() -> None:
