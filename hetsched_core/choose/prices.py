@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,24 +216,29 @@ def _price_each_size(offers: Offers) -> _Scheme | None:
     Where there is one node only, or too many ways to cut it, a GPU has a price.
     """
     classes, slots = offers.classes, len(offers.slot_gpus)
-    cuts = [_cuts(offers, c) for c in range(len(classes))]
-    wide = sum(cut.shape[1] for cut in cuts if cut is not None)
+    gpus, bounds = offers.slot_gpus.tolist(), pairwise(offers.slot_starts.tolist())
+    sales = [
+        _sales(capacity, tuple(gpus[begin:end])) if count > 1 and end > begin else None
+        for capacity, count, (begin, end) in zip(
+            classes.capacity.tolist(), classes.count.tolist(), bounds, strict=True
+        )
+    ]
+    wide = sum(sale.sizes for sale in sales if sale is not None)
     if wide == 0 or wide + len(classes) > MOST_SIZES:
         return None
     variable, amount = np.empty(slots, np.int64), np.ones(slots)
     sizes, variables, amounts, free = [], [], [], 0
-    for c, cut in enumerate(cuts):
+    for c, sale in enumerate(sales):
         mine = slice(offers.slot_starts[c], offers.slot_starts[c + 1])
-        if cut is None:
+        if sale is None:
             variable[mine], amount[mine] = free, offers.slot_gpus[mine]
-            cut = np.maximum(1, classes.capacity[c : c + 1, None])
+            sale = _whole(int(classes.capacity[c]))
         else:
-            variable[mine] = free + np.arange(cut.shape[1])
-        row, column = np.nonzero(cut)
-        variables.append(free + column)
-        amounts.append(-cut[row, column].astype(np.float64))
-        sizes.append(np.bincount(row))
-        free += cut.shape[1]
+            variable[mine] = free + np.arange(sale.sizes)
+        variables.append(free + sale.size)
+        amounts.append(sale.amount)
+        sizes.append(sale.pieces)
+        free += sale.sizes
     ways = sum(map(len, sizes))
     return _Scheme(
         variable,
@@ -248,17 +256,35 @@ def _price_each_size(offers: Offers) -> _Scheme | None:
     )
 
 
-def _cuts(offers: Offers, c: int) -> Ints | None:
-    """Return (Z, S) the ways to cut a node of a class, those that waste GPUs included."""
-    classes, gpus = (
-        offers.classes,
-        offers.slot_gpus[offers.slot_starts[c] : offers.slot_starts[c + 1]],
-    )
-    if classes.count[c] < 2 or len(gpus) == 0:
-        return None
+class _Sale(NamedTuple):
+    """The ways in which a node sells its GPUs, as terms: (E,) which size, and minus how many.
+
+    `pieces` is (Z,) how many terms each way has, `sizes` how many sizes there are.
+    """
+
+    size: Ints
+    amount: Floats
+    pieces: Ints
+    sizes: int
+
+
+def _whole(capacity: int) -> _Sale:
+    """Return how a node sells all its GPUs at one price."""
+    one = np.ones(1, np.int64)
+    return _Sale(np.zeros(1, np.int64), np.array([-float(max(1, capacity))]), one, 1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _sales(capacity: int, gpus: tuple[int, ...]) -> _Sale | None:
+    """Return the ways to cut a node into these sizes, those that waste GPUs included.
+
+    None if there are too many.
+    """
     # A piece of one GPU that no option asks for is waste.
-    cuts = patterns(int(classes.capacity[c]), (1, *gpus.tolist()), MOST_CUTS)
+    cuts = patterns(capacity, (1, *gpus), MOST_CUTS)
     if cuts is None:
         return None
     sold = cuts[:, 1:]
-    return sold[sold.any(axis=1)]
+    sold = sold[sold.any(axis=1)]
+    way, size = np.nonzero(sold)
+    return _Sale(size, -sold[way, size].astype(np.float64), np.bincount(way), len(gpus))

@@ -417,6 +417,11 @@ class LiveWorld:
         return self._descriptions.standing
 
     @property
+    def sited(self) -> bool:
+        """Whether a site's word is known."""
+        return self.standing.site is not None
+
+    @property
     def site_warnings(self) -> dict[str, str]:
         """What is wrong with how the site is set up, by what it is about; "" for nothing."""
         site = self.standing.slurm

@@ -77,13 +77,24 @@ class HopsDemand:
         total = (weight * self.sensitivity[self.profile]).sum(axis=1)
         return np.asarray(total / np.maximum(weight.sum(axis=1), 1))
 
-    def accepts(self, job: int, nodes: Ints, gpus: Ints, layout: ClusterLayout) -> bool:
-        """Whether a job may have so many GPUs of these nodes."""
-        kind = self.kind[job]
-        own = self.want[self.want_from[kind] : self.want_from[kind + 1]]
-        return bool(
-            (self.wants[own] == gpus.sum()).any() and self.types[kind, layout.type_of[nodes]].all()
-        )
+    def accepts(
+        self, jobs: Sequence[int], pieces: Sequence[tuple[Ints, Ints]], layout: ClusterLayout
+    ) -> Bools:
+        """Return (M,) whether M jobs may have these pieces, each nodes and the GPUs on them."""
+        if not jobs:
+            return np.zeros(0, np.bool_)
+        kind = self.kind[np.array(jobs, np.int64)]
+        sizes = np.array([len(nodes) for nodes, _ in pieces], np.int64)
+        first = np.cumsum(sizes) - sizes
+        nodes = np.concatenate([nodes for nodes, _ in pieces])
+        gpus = np.add.reduceat(np.concatenate([gpus for _, gpus in pieces]), first)
+        of_kind = np.zeros((len(self.profile), len(self.wants)), np.bool_)
+        of_kind[np.repeat(np.arange(len(self.profile)), np.diff(self.want_from)), self.want] = True
+        want = np.minimum(np.searchsorted(self.wants, gpus), len(self.wants) - 1)
+        typed = self.types[np.repeat(kind, sizes), layout.type_of[nodes]]
+        wanted = of_kind[kind, want] & (self.wants[want] == gpus)
+        accepted: Bools = wanted & np.logical_and.reduceat(typed, first)
+        return accepted
 
 
 def demand_of(

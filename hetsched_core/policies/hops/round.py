@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,7 +173,7 @@ class HopsRound:
             diagnostics=self._diagnostics(),
             memory=self._new_notes().write(),
         )
-        waiting = (view for view in self._others if view.id not in placed)
+        waiting = [view for view in self._others if view.id not in placed]
         self._standing.follow(plan, self._kept, self._room, given, waiting)
         return plan
 
@@ -288,8 +288,9 @@ class HopsRound:
     @property
     def _waiting(self) -> Ints:
         """Those of the queue that have no place so far."""
-        placed = np.fromiter(self._placed, np.int64, len(self._placed))
-        return self._queue[~np.isin(self._queue, placed)]
+        placed = np.zeros(len(self._views), np.bool_)
+        placed[list(self._placed)] = True
+        return self._queue[~placed[self._queue]]
 
     def _later_jobs(self) -> Ints:
         """Return the jobs that may take what is left: the window, and others easily spread."""
@@ -347,19 +348,21 @@ class HopsRound:
     def _setting(self) -> SolverInput:
         """Return what the plans of this round have in common."""
         snapshot, policy, layout = self._snapshot, self._policy, self._room.layout
-        held: dict[int, tuple[Ints, Ints]] = {}
+        places: dict[int, Configuration] = {}
         held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
             if view.started_at(snapshot.now) is not None:
                 credit[at] = self._credit(view, length_s)
             has = present(snapshot, view)
-            if has is None or not may_keep(snapshot, view, has):
-                continue
-            pieces = pieces_of(snapshot.cluster, has)
-            if self._demand.accepts(at, *pieces, layout):
-                held[at], self._has[at] = pieces, has
-                held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
+            if has is not None and may_keep(snapshot, view, has):
+                places[at] = has
+        pieces = [pieces_of(snapshot.cluster, has) for has in places.values()]
+        accepted = self._demand.accepts(tuple(places), pieces, layout).tolist()
+        held = dict(compress(zip(places, pieces, strict=True), accepted))
+        self._has = {at: places[at] for at in held}
+        for at, has in self._has.items():
+            held_speed[at] = snapshot.speeds.speed(self._views[at].job.profile, has)
         return SolverInput(
             generator=self._generator,
             gap=policy.gap,

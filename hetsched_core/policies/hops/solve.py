@@ -71,8 +71,9 @@ class SolverInput:
 class SolverOutput:
     """Where jobs go: job -> nodes and GPUs; and how that was found.
 
-    `bound` is what no plan could exceed; None where jobs were served in turn alone. `work` is what
-    the solver of integer programmes took.
+    `objective` counts jobs that were served in turn by what was left to them, so that they may be
+    worth more. `bound` is what no plan could exceed; None where jobs were served in turn alone.
+    `work` is what the solver of integer programmes took.
     """
 
     placed: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
@@ -248,16 +249,19 @@ class _Task:
 
     def _held_pieces(self, jobs: Ints) -> JobPieces:
         """Return what jobs have of the members of the classes; nothing of a job on other nodes."""
-        members, held = self.classes.members, self.setting.held
+        held = self.setting.held
+        member = np.full(len(self.room.gpus), -1, np.int64)
+        member[self.classes.members] = np.arange(len(self.classes.members))
         pieces = [held.get(job, _NOTHING) for job in jobs.tolist()]
         sizes = np.array([len(nodes) for nodes, _ in pieces], np.int64)
         owner = np.repeat(np.arange(len(jobs)), sizes)
         nodes = np.concatenate([_NOTHING[0], *(nodes for nodes, _ in pieces)])
         gpus = np.concatenate([_NOTHING[1], *(gpus for _, gpus in pieces)])
-        elsewhere = np.unique(owner[~np.isin(nodes, members)])
+        elsewhere = np.zeros(len(jobs), np.bool_)
+        elsewhere[owner[member[nodes] < 0]] = True
         sizes[elsewhere] = 0
-        here = ~np.isin(owner, elsewhere)
-        return JobPieces(starts_of(sizes), np.searchsorted(members, nodes[here]), gpus[here])
+        here = ~elsewhere[owner]
+        return JobPieces(starts_of(sizes), member[nodes[here]], gpus[here])
 
 
 def _add_held(
@@ -265,18 +269,23 @@ def _add_held(
 ) -> tuple[Catalogue, Ints]:
     """Add what the jobs have to the catalogue, and return where it is for each, -1 for nothing."""
     own = np.full(len(jobs), -1, np.int64)
+    holders = [at for at, job in enumerate(jobs.tolist()) if job in setting.held]
+    if not holders:
+        return catalogue, own
+    pieces = [setting.held[job] for job in jobs[holders].tolist()]
+    starts = starts_of([len(nodes) for nodes, _ in pieces])
+    nodes = np.concatenate([nodes for nodes, _ in pieces])
+    gpus = np.concatenate([gpus for _, gpus in pieces])
     class_of = np.full(len(room.gpus), -1, np.int64)
     class_of[classes.members] = classes.member_class
+    lost = (class_of[nodes] < 0) | (gpus > room.gpus[nodes])
+    kept = ~np.logical_or.reduceat(lost, starts[:-1])
+    each = list(zip(class_of[nodes].tolist(), gpus.tolist(), strict=True))
     seen: dict[tuple[tuple[int, int], ...], int] = {}
-    for at, job in enumerate(jobs.tolist()):
-        if job not in setting.held:
-            continue
-        nodes, gpus = setting.held[job]
-        of_node = class_of[nodes]
-        if (of_node < 0).any() or (gpus > room.gpus[nodes]).any():
-            continue
-        pieces = tuple(sorted(zip(of_node.tolist(), gpus.tolist(), strict=True)))
-        own[at] = len(catalogue.piece_from) - 1 + seen.setdefault(pieces, len(seen))
+    for at, (begin, end), stays in zip(holders, pairwise(starts.tolist()), kept, strict=True):
+        if stays:
+            own[at] = seen.setdefault(tuple(sorted(each[begin:end])), len(seen))
+    own[own >= 0] += len(catalogue.piece_from) - 1
     return catalogue.with_more(list(seen)), own
 
 

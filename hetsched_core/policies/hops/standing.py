@@ -29,17 +29,21 @@ class Kept:
         places: job -> it, and the place that it keeps.
         room: what they leave of everything.
         fresh: whose place may be another than in the plan in force; None for all of them.
+        without: jobs among which those are that keep nothing; None for all of them.
     """
 
     everything: Room
     places: Places
     room: Room
     fresh: frozenset[str] | None = None
+    without: frozenset[str] | None = None
 
     def others(self, snapshot: Snapshot) -> list[JobView]:
         """Return the jobs that keep nothing."""
-        places = self.places
-        return [view for job_id, view in snapshot.jobs.items() if job_id not in places]
+        places, jobs = self.places, snapshot.jobs
+        if self.without is None:
+            return [view for job_id, view in jobs.items() if job_id not in places]
+        return [jobs[job_id] for job_id in self.without - places.keys() if job_id in jobs]
 
     def unsettled(self, snapshot: Snapshot) -> Iterable[JobView]:
         """Return the jobs that keep a place which may be another than in the plan in force."""
@@ -111,6 +115,7 @@ class Standing:
     _room: Room | None = None
     # Jobs of which the plan says something else than where they run.
     _astray: frozenset[str] = frozenset()
+    _waiting: frozenset[str] = frozenset()
 
     def kept(self, snapshot: Snapshot, layout: ClusterLayout, *, new_round: bool) -> Kept:
         """Return what `kept` does for this snapshot."""
@@ -140,7 +145,7 @@ class Standing:
         _take(snapshot, room, come.values())
         if room.overdrawn:
             return kept(snapshot, everything, new_round=False)
-        return Kept(everything, places | come, room, fresh)
+        return Kept(everything, places | come, room, fresh, self._waiting | fresh)
 
     def follow(
         self,
@@ -148,7 +153,7 @@ class Standing:
         before: Kept,
         room: Room,
         placed: Sequence[tuple[JobView, Configuration]],
-        waiting: Iterable[JobView],
+        waiting: Sequence[JobView],
     ) -> None:
         """Remember a plan.
 
@@ -165,6 +170,7 @@ class Standing:
         self._places = dict(before.places)
         for view, place in placed:
             self._places[view.job.id] = view.job, place
+        self._waiting = frozenset(view.job.id for view in waiting)
         self._astray = frozenset(
             view.job.id
             for view, place in chain(placed, ((view, None) for view in waiting))

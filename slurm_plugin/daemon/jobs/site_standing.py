@@ -65,7 +65,8 @@ class Standing:
         if self.slurm is None:
             return None
         limits = self.slurm.limits
-        both = self.slurm.longest_s.get(seen.partition), limits and limits.longest_s(seen)
+        own_s = limits.longest_s(seen) if limits else None
+        both = self.slurm.longest_s.get(seen.partition), own_s
         return min((each for each in both if each is not None), default=None)
 
     def observe(self, site: SlurmSite) -> bool:

@@ -131,6 +131,7 @@ def test_a_plan_whose_work_is_used_up_is_valid_and_the_same_again() -> None:
         patch.setattr("hetsched_core.policies.sia.MOST_WORK", 1)
         plans = [planned(Sia(), cluster, *jobs, speeds=speeds) for _ in range(2)]
     assert plans[0].entries == plans[1].entries
+    assert plans[0].diagnostics.limits == ("work",)
     assert {"on-a", "on-b"} <= where(plans[0]).keys()
 
 

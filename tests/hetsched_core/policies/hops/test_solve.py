@@ -179,7 +179,9 @@ def test_a_plan_is_worth_as_much_as_the_best_of_all_and_never_more_than_its_boun
     best = max(value for value, _ in naive.choices(values, world.idle))
     worth = sum(each[c] for each, c in zip(values, got, strict=True) if c is not None)
     assert gap or worth == pytest.approx(best, rel=1e-6)
-    assert outcome.objective == pytest.approx(worth)
+    # What comes in turn gains over the slowest of what was left to it, which may be less slow.
+    assert outcome.objective <= worth * (1 + 1e-6)
+    assert gap or outcome.objective == pytest.approx(worth)
     assert outcome.bound is not None
     assert outcome.bound >= best * (1 - 1e-9)
     # A label for each class of node, with its price.
