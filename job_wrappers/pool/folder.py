@@ -165,8 +165,7 @@ class Desk:
         self._outcomes_path = folder.path / "outcomes" / f"{place.id}.jsonl"
         how = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._outcomes = os.open(self._outcomes_path, how, 0o600)
-        text = json.dumps({"schema": SCHEMA, **asdict(place)})
-        files.write_whole(self._member, [text.encode()])
+        self._show()
 
     def close(self) -> None:
         """Leave the pool."""
@@ -180,10 +179,18 @@ class Desk:
         A network file system may say for a minute that a file is not there which another host has
         written, unless its folder is opened.
         """
-        os.utime(self._member)
+        try:
+            os.utime(self._member)
+        except FileNotFoundError:
+            # It was silent for so long that the scheduler has forgotten it.
+            self._show()
         for folder in (self._folder.path, self._folder.path / "results"):
             with os.scandir(folder):
                 pass
+
+    def _show(self) -> None:
+        text = json.dumps({"schema": SCHEMA, **asdict(self.place)})
+        files.write_whole(self._member, [text.encode()])
 
     def tell(self, what: str, **values: Any) -> None:
         """Add a line to what became of tasks, as one write, once the file system takes it."""

@@ -21,6 +21,7 @@ from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
 from job_wrappers.pool.order import PoolOrder
+from slurm_plugin.pool.folder import Pool
 
 
 @pytest.fixture
@@ -193,6 +194,21 @@ def test_a_member_that_shows_itself_asks_anew_whether_trainings_or_the_pool_have
     monkeypatch.setattr(os, "scandir", opens)
     member.desk.beat()
     assert opened == [folder.path, folder.path / "results"]
+
+
+def test_a_member_that_was_forgotten_while_it_was_silent_shows_itself_again(
+    folder: PoolFolder, member: Turns
+) -> None:
+    pool = Pool(folder.path)
+    before = pool.member("m")
+    member.ordered(0, ("a", 0, 0))
+    assert member.next() == Task("a", 0, 0)
+    # As the scheduler does with one that was suspended for an hour.
+    pool.forget("m")
+    member.desk.beat()
+    assert pool.member("m") == before
+    member.ordered(1, ("b", 0, 0))
+    assert member.next() == Task("b", 0, 0)
 
 
 class Broken:
