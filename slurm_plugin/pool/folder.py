@@ -29,6 +29,9 @@ FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
 MOST_BYTES = 1 << 20
 """Of a file that holds one record, and of what is read of outcomes at a time."""
 
+MOST_RESULT_BYTES = 32 << 20
+"""Of a result: a loss takes up to 26 bytes of it, and each of 999,999 rounds may have one."""
+
 MOST_LINE = 1 << 16
 
 MOST_TRAININGS = 10_000
@@ -138,7 +141,7 @@ class Pool:
             OSError: it has not, or that cannot be seen now.
             InputError: the file is no good.
         """
-        return _read(self.path / "results" / f"{name}.json", Result)
+        return _read(self.path / "results" / f"{name}.json", Result, MOST_RESULT_BYTES)
 
     def end(self, name: str, result: Result) -> None:
         """Leave how a training ended."""
@@ -305,12 +308,12 @@ class OutcomeReader:
             yield found
 
 
-def _read(path: Path, kind: type[_Record]) -> _Record:
+def _read(path: Path, kind: type[_Record], most: int = MOST_BYTES) -> _Record:
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise InputError(f"more than {MOST_BYTES} bytes")
+            text = file.read(most + 1)
+        if len(text) > most:
+            raise InputError(f"more than {most} bytes")
         said: Any = strict_json(text.decode())
         if not isinstance(said, dict) or said.get("schema") != SCHEMA:
             raise InputError(f"its schema is not {SCHEMA}")

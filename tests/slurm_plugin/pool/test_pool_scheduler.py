@@ -15,7 +15,7 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.pool import Scheduler, folder, state
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.lock import only_one, scheduled
-from slurm_plugin.pool.records import Line
+from slurm_plugin.pool.records import MOST_ROUNDS, SCHEMA, Line, Result
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.status import status
@@ -505,6 +505,14 @@ def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came
     result = made.result("x")
     assert result is not None
     assert len(result.losses) == 200
+
+
+def test_a_result_of_as_many_rounds_as_there_may_be_is_read_again(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    longest = -2.2250738585072014e-308
+    result = Result(SCHEMA, "", "", (longest,) * (MOST_ROUNDS - 1), 1.0, 2.0, MOST_ROUNDS - 1)
+    made.end("x", result)
+    assert made.end_of("x") == result
 
 
 def test_times_are_known_at_once_when_the_job_is_started_again_with_other_members(
