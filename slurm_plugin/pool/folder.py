@@ -104,16 +104,9 @@ class Pool:
                 f"training {training.name!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
                 "leave what is large in a file, and give its name as an argument"
             )
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        with replacing(part) as file:
-            file.write(text)
-        try:
-            os.link(part, path)
-        except FileExistsError:
+        if not _written_once(path, text):
             name = training.name
-            raise InputError(f"{self.path} has a training {name!r} already; name another") from None
-        finally:
-            part.unlink()
+            raise InputError(f"{self.path} has a training {name!r} already; name another")
 
     def member(self, id_: str) -> Member:
         """Return a member.
@@ -143,10 +136,14 @@ class Pool:
         """
         return _read(self.path / "results" / f"{name}.json", Result, MOST_RESULT_BYTES)
 
-    def end(self, name: str, result: Result) -> None:
-        """Leave how a training ended."""
-        with replacing(self.path / "results" / f"{name}.json") as file:
-            json.dump(unstructure(result), file)
+    def end(self, name: str, result: Result) -> bool:
+        """Leave how a training ended; return whether it had not ended before.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        path = self.path / "results" / f"{name}.json"
+        return _written_once(path, json.dumps(unstructure(result)))
 
     def order(self, id_: str, begun: int, tasks: Iterable[tuple[str, int, int]]) -> None:
         """Leave a member's order: the tasks after the first `begun` that it has begun."""
@@ -306,6 +303,20 @@ class OutcomeReader:
                 self.rejected += 1
                 continue
             yield found
+
+
+def _written_once(path: Path, text: str) -> bool:
+    """Write a file unless its name is taken; return whether this call wrote it."""
+    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
+    with replacing(part) as file:
+        file.write(text)
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink()
+    return True
 
 
 def _read(path: Path, kind: type[_Record], most: int = MOST_BYTES) -> _Record:

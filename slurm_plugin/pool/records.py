@@ -127,7 +127,7 @@ class Result:
     Attributes:
         schema: of the file.
         failed: why; "" where it did not.
-        state: the file of its last round, relative to the pool; "" where it could not be read.
+        state: the file of its last round, relative to the pool; "" where there is none.
         losses: the mean over the tasks of each round, as far as they were told.
         submit_s, ended_s: when (UTC).
         rounds: done.

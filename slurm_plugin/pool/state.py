@@ -121,8 +121,10 @@ class PoolState:
             why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
                 continue
-            path = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
-            state = "" if standing.gone_s is not None else str(path)
+            path = self.pool.state(name, standing.rounds)
+            # Rounds that are done are known by their states; the first begins without one.
+            there = standing.gone_s is None and (standing.rounds or path.exists())
+            state = str(path.relative_to(self.pool.path)) if there else ""
             result = Result(
                 *(SCHEMA, why, state, standing.loss(), standing.training.submit_s),
                 *(self.now_s, standing.rounds),
@@ -378,8 +380,7 @@ def cancel(pool: Pool, name: str) -> None:
     state.observe()
     state.failures = {name: "cancelled"}
     for ended, result in state.close():
-        if ended == name:
-            pool.end(name, result)
+        if ended == name and pool.end(name, result):
             return
     why = state.problems.get(name, "it has ended meanwhile")
     raise InputError(f"training {name!r} was not cancelled: {why}")

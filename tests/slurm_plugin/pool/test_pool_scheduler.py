@@ -447,6 +447,35 @@ def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cance
     assert hangs.order()
 
 
+def test_what_ended_a_training_first_stays(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    made.add(training("x", 3))
+    made_by.step()
+    hand.tell(what="failed", job="x", why="it was ended")
+    made_by.state.observe()
+    # Its user is quicker than the scheduler, which has looked already.
+    cancel(made, "x")
+    for name, result in made_by.state.close():
+        assert not made.end(name, result)
+    ended = made.result("x")
+    assert ended is not None
+    assert ended.failed == "cancelled"
+
+
+def test_a_training_that_never_began_has_no_state(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    for name in ("waits", "begins"):
+        made.add(training(name, 3))
+    made.state("begins", 0).parent.mkdir()
+    made.state("begins", 0).touch()
+    states = []
+    for name in ("waits", "begins"):
+        cancel(made, name)
+        states.append(made.end_of(name).state)
+    assert states == ["", "rounds/begins/round-000000.state"]
+
+
 def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
     tmp_path: Path,
 ) -> None:
@@ -735,14 +764,12 @@ def test_a_training_whose_result_cannot_be_written_ends_once_it_can(tmp_path: Pa
     made.add(training("x", 1))
     made_by.step()
     hand.run()
-    in_its_way = made.path / "results" / "x.json"
-    in_its_way.mkdir()
-    (in_its_way / "y").touch()
+    results = made.path / "results"
+    results.rename(made.path / "away")
     made_by.state._find_trainings = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match="cannot write"):
         made_by.step()
-    (in_its_way / "y").unlink()
-    in_its_way.rmdir()
+    (made.path / "away").rename(results)
     made_by.step()
     assert made.result("x") is not None
 
