@@ -69,19 +69,29 @@ class PoolFolder:
         """Whether a training has ended, however it has."""
         return os.path.exists(self.path / "results" / f"{name}.json")  # noqa: PTH110
 
+    def under_way(self, name: str) -> bool:
+        """Whether any GPU has begun a training.
+
+        Raises:
+            OSError: that cannot be seen now.
+        """
+        # A network file system answers for a name as it did before, and lists anew.
+        with os.scandir(self.rounds) as entries:
+            return any(entry.name == name for entry in entries)
+
     def training(self, name: str) -> TaskJob:
         """Return what an executor is told of a training.
 
         Raises:
             OSError: it cannot be seen now; on a network file system it may be a moment later.
-            ValueError: the file is no good.
+            ValueError: the file is no good; names it.
         """
         path = self.path / "trainings" / f"{name}.json"
-        said = json.loads(path.read_text())
         known = {field.name for field in fields(TaskJob)}
         try:
+            said = json.loads(path.read_text())
             return TaskJob(**{key: value for key, value in said.items() if key in known})
-        except (TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: {error}") from None
 
     def add(self, values: Mapping[str, object]) -> None:

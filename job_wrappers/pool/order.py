@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -35,6 +36,7 @@ class PoolOrder:
         self._begun: list[Task] = []
         self._left: list[Task] = []
         self._told: set[str] = set()
+        self._damaged: set[str] = set()
 
     def next(self) -> Task | None:
         """Take the next task, once there is one whose round is open; None when all is to end."""
@@ -87,27 +89,32 @@ class PoolOrder:
                 self._left.remove(task)
 
     def _passed_over(self, task: Task) -> bool:
-        """Whether a task is of a training that needs no more of it."""
+        """Whether a task is not to be run: the training needs no more of it, or is damaged."""
         if task.job in self._told or self._folder.ended(task.job):
             return True
-        job = self._seen(task.job)
-        if job is None:
-            return task.job in self._told
+        try:
+            job = self._jobs.get(task.job) or self._folder.training(task.job)
+        except OSError:
+            return False
+        except ValueError as error:
+            self._tell_damage(task.job, str(error))
+            return True
+        if task.job not in self._jobs:
+            self._jobs[task.job] = job
+            self._executor.admit(job)
         return task.round >= job.rounds or task.number >= job.scale
 
-    def _seen(self, name: str) -> TaskJob | None:
-        """Return a training; None while it cannot be seen."""
-        if name not in self._jobs:
-            try:
-                job = self._folder.training(name)
-            except OSError:
-                return None
-            except ValueError as error:
-                self._tell_failure(name, str(error))
-                return None
-            self._jobs[name] = job
-            self._executor.admit(job)
-        return self._jobs[name]
+    def _tell_damage(self, name: str, why: str) -> None:
+        """Fail a training whose file is damaged, unless a GPU is at it that has read it whole."""
+        try:
+            under_way = self._folder.under_way(name)
+        except OSError:
+            under_way = True
+        if not under_way:
+            self._tell_failure(name, why)
+        elif name not in self._damaged:
+            self._damaged.add(name)
+            sys.stderr.write(f"pool member: {why}; it is under way: mend the file\n")
 
     def _open(self, task: Task) -> bool:
         """Whether the round before is done, or lacks nothing but its step."""

@@ -107,7 +107,27 @@ def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     assert member.order.over("a")
     assert not member.order.over("b")
     told = [json.loads(t) for t in (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()]
-    assert [line["job"] for line in told if line["what"] == "failed"] == ["c"]
+    (failed,) = [line for line in told if line["what"] == "failed"]
+    assert failed["job"] == "c"
+    assert failed["why"].startswith(f"{folder.path}/trainings/c.json: Expecting value")
+
+
+def test_a_file_that_is_damaged_while_its_training_is_under_way_waits_to_be_mended(
+    folder: PoolFolder, member: Turns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder.path / "trainings" / "a.json"
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    (folder.rounds / "a").mkdir()
+    member.ordered(0, ("a", 0, 0), ("b", 0, 0), ("a", 0, 1))
+    assert [member.next(), member.next()] == [Task("b", 0, 0), None]
+    assert "failed" not in (folder.path / "outcomes" / "m.jsonl").read_text()
+    said = capsys.readouterr().err
+    assert said.count("it is under way: mend the file") == said.count(str(path)) == 1
+    path.write_text(whole)
+    # The scheduler orders anew what has not begun for 10 s.
+    member.ordered(1, ("a", 0, 0))
+    assert member.next() == Task("a", 0, 0)
 
 
 def test_a_line_of_outcomes_begins_where_none_has_whatever_stands_before_it(
