@@ -170,6 +170,9 @@ class Pool:
         """Return the rounds that a training has done, and which tasks of the next have gradients.
 
         A task counts once its gradient is a file, a round once the state of the next is.
+
+        Raises:
+            OSError: they cannot be listed now.
         """
         done, gradients = 0, set()
         try:

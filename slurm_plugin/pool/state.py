@@ -198,7 +198,9 @@ class PoolState:
         self.ended |= ended
         for name in sorted(self._named() - self.ended - set(self.active)):
             try:
-                self.active[name] = Standing(self.pool.training(name))
+                training = self.pool.training(name)
+                # Where its rounds cannot be listed, it would begin from the first.
+                self.pool.progress(name, training.scale)
             except OSError as error:
                 self.problems[name] = str(error)
                 continue
@@ -210,6 +212,7 @@ class PoolState:
                     self.unreadable[name] = str(error)
                 continue
             self.problems.pop(name, None)
+            self.active[name] = Standing(training)
             for id_, line in self._early.pop(name, []):
                 self._tell(id_, line)
             self._happened(Trigger.ARRIVAL)
@@ -237,9 +240,10 @@ class PoolState:
                 age_s = present_s - (self.pool.path / "members" / f"{id_}.json").stat().st_mtime
             except FileNotFoundError:
                 continue
-            except InputError as error:
+            except (OSError, InputError) as error:
                 self.problems[id_] = str(error)
                 continue
+            self.problems.pop(id_, None)
             self._known[id_] = station
             member = station.member
             dead = member.pids == self._pids and not _runs(member.pid)
@@ -346,7 +350,12 @@ class PoolState:
     def _progress(self, standing: Standing) -> None:
         training = standing.training
         before = standing.rounds, standing.gradients
-        found = self.pool.progress(training.name, training.scale)
+        try:
+            found = self.pool.progress(training.name, training.scale)
+        except OSError as error:
+            self.problems[training.name] = str(error)
+            return
+        self.problems.pop(training.name, None)
         if self._lost(standing, found[0]):
             return
         standing.rounds, standing.gradients = found
@@ -364,7 +373,7 @@ class PoolState:
         if standing.rounds > before[0] and standing.ended_s:
             try:
                 closed_s = _written_s(self.pool.state(training.name, standing.rounds))
-            except FileNotFoundError:
+            except OSError:
                 return
             self.times.synchronised(training.key, closed_s - standing.ended_s)
 

@@ -114,7 +114,7 @@ def _training(pool: Pool, state: PoolState, name: str) -> TrainingStatus | None:
         word = "failed" if why else "done"
         try:
             training = pool.training(name)
-        except InputError:
+        except (OSError, InputError):
             return TrainingStatus(name, "", word, rounds, 0, None, result.submit_s, why)
     elif name in state.ended:
         return _of_damaged_result(pool, state, name)

@@ -424,6 +424,41 @@ def test_a_file_that_is_damaged_when_its_training_is_under_way_does_not_end_it(
     assert status(made).problems == ()
 
 
+def test_a_folder_or_a_member_that_cannot_be_read_is_told_of_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    made, said = pool(tmp_path), list[str]()
+    hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
+    rounds, member = made.path / "rounds" / "x", made.path / "members" / "b0.json"
+    for path in (rounds, member):
+        path.symlink_to(path)
+    for name in ("x", "y"):
+        made.add(training(name, 2))
+    made_by.step()
+    assert hand.run() == ("y", 0, 0)
+    for problems in (said, status(made).problems):
+        assert [str(path) in " ".join(problems) for path in (rounds, member)] == [True, True]
+    rounds.unlink()
+    made_by.step()
+    # One that was seen before stays where it was.
+    away = rounds.with_name("away")
+    hand.begin(("x", 0, 0))
+    hand.train(("x", 0, 0))
+    hand.store(("x", 0, 0))
+    made_by.step()
+    rounds.rename(away)
+    rounds.symlink_to(rounds)
+    made_by.step()
+    assert made_by.state.active["x"].rounds == 1
+    rounds.unlink()
+    away.rename(rounds)
+    member.unlink()
+    worked_off(made_by, [hand])
+    assert status(made).problems == ()
+    assert [made.end_of(name).rounds for name in ("x", "y")] == [2, 2]
+    assert len(said) == 2
+
+
 def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cancelled(
     tmp_path: Path,
 ) -> None:
