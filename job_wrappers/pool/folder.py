@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,13 +24,7 @@ from typing import Any
 
 from job_wrappers import files
 from job_wrappers.executor.job import Task, TaskJob
-
-SCHEMA = "hetsched-pool/1"
-
-MOST_BYTES = 1 << 20
-"""Of a file that holds one record."""
-
-FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
+from job_wrappers.pool.asked import SCHEMA
 
 
 @dataclass(frozen=True)
@@ -93,23 +86,6 @@ class PoolFolder:
             return TaskJob(**{key: value for key, value in said.items() if key in known})
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: {error}") from None
-
-    def add(self, values: Mapping[str, object]) -> None:
-        """Leave a training.
-
-        Raises:
-            ValueError: its name is taken, or it is too large.
-            OSError: it cannot be written.
-        """
-        path = self.path / "trainings" / f"{values['name']}.json"
-        text = json.dumps({"schema": SCHEMA, **values}, allow_nan=False)
-        if len(text) > MOST_BYTES:
-            raise ValueError(
-                f"training {values['name']!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
-                "leave what is large in a file, and give its name as an argument"
-            )
-        if not files.write_once(path, [text.encode()]):
-            raise ValueError(f"{self.path} has a training {values['name']!r} already; name another")
 
 
 @dataclass(frozen=True)

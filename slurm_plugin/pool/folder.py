@@ -13,10 +13,10 @@ from hetsched_core.errors import InputError
 from hetsched_core.records.files import replacing
 from hetsched_core.values.json import strict_json
 from hetsched_core.values.records import structure, unstructure
+from job_wrappers.pool.asked import MOST_BYTES, SCHEMA
 from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.records import (
     LINES,
-    SCHEMA,
     Line,
     Member,
     PoolRecord,
@@ -26,15 +26,13 @@ from slurm_plugin.pool.records import (
 
 FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
 
-MOST_BYTES = 1 << 20
-"""Of a file that holds one record, and of what is read of outcomes at a time."""
+MOST_READ = 1 << 20
+"""Of outcomes, at a time."""
 
 MOST_RESULT_BYTES = 32 << 20
 """Of a result: a loss takes up to 26 bytes of it, and each of 999,999 rounds may have one."""
 
 MOST_LINE = 1 << 16
-
-MOST_TRAININGS = 10_000
 
 _Record = TypeVar("_Record", PoolRecord, Training, Member, Result)
 
@@ -89,25 +87,6 @@ class Pool:
             raise InputError(f"{self.path}/trainings/{name}.json: it is of {found.name!r}")
         return found
 
-    def add(self, training: Training) -> None:
-        """Leave a training.
-
-        Raises:
-            InputError: its name is taken, or it cannot be written.
-        """
-        if len(self.names("trainings")) >= MOST_TRAININGS:
-            raise InputError(f"{self.path} has {MOST_TRAININGS} trainings, which is the most")
-        path = self.path / "trainings" / f"{training.name}.json"
-        text = json.dumps(unstructure(training))
-        if len(text) > MOST_BYTES:
-            raise InputError(
-                f"training {training.name!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
-                "leave what is large in a file, and give its name as an argument"
-            )
-        if not _written_once(path, text):
-            name = training.name
-            raise InputError(f"{self.path} has a training {name!r} already; name another")
-
     def member(self, id_: str) -> Member:
         """Return a member.
 
@@ -143,7 +122,16 @@ class Pool:
             InputError: it cannot be written.
         """
         path = self.path / "results" / f"{name}.json"
-        return _written_once(path, json.dumps(unstructure(result)))
+        part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
+        with replacing(part) as file:
+            file.write(json.dumps(unstructure(result)))
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        finally:
+            part.unlink()
+        return True
 
     def order(self, id_: str, begun: int, tasks: Iterable[tuple[str, int, int]]) -> None:
         """Leave a member's order: the tasks after the first `begun` that it has begun."""
@@ -287,11 +275,11 @@ class OutcomeReader:
                 if os.fstat(file.fileno()).st_size <= self._read.get(id_, 0):
                     return b""
                 file.seek(self._read.get(id_, 0))
-                text = file.read(MOST_BYTES)
+                text = file.read(MOST_READ)
         except OSError:
             return b""
         whole = text.rfind(b"\n") + 1
-        if not whole and len(text) == MOST_BYTES:
+        if not whole and len(text) == MOST_READ:
             whole = len(text)
         self._read[id_] = self._read.get(id_, 0) + whole
         return text[:whole]
@@ -306,20 +294,6 @@ class OutcomeReader:
                 self.rejected += 1
                 continue
             yield found
-
-
-def _written_once(path: Path, text: str) -> bool:
-    """Write a file unless its name is taken; return whether this call wrote it."""
-    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
-    with replacing(part) as file:
-        file.write(text)
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        return False
-    finally:
-        part.unlink()
-    return True
 
 
 def _read(path: Path, kind: type[_Record], most: int = MOST_BYTES) -> _Record:

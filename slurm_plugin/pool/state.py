@@ -16,9 +16,10 @@ from pathlib import Path
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Trigger
+from job_wrappers.pool.asked import SCHEMA, is_name
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.naming import unknown_training
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained, is_name
+from slurm_plugin.pool.records import Began, Failed, Line, Result, Trained
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes

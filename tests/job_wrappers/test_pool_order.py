@@ -17,11 +17,12 @@ from job_wrappers.executor.footprint import Footprint
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import main, own_type
-from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
+from job_wrappers.pool.asked import Asked, add_all
+from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
 from job_wrappers.pool.order import PoolOrder
-from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.folder import FOLDERS, Pool
 
 
 @pytest.fixture
@@ -29,8 +30,7 @@ def folder(tmp_path: Path) -> PoolFolder:
     for name in FOLDERS:
         (tmp_path / name).mkdir()
     made = PoolFolder(tmp_path)
-    for name in ("a", "b"):
-        made.add({"name": name, "make": "jobs.py:make", "rounds": 3, "scale": 2, "key": "k"})
+    add_all(tmp_path, [Asked(name, "jobs.py:make", 3, 2, key="k") for name in ("a", "b")])
     return made
 
 
