@@ -148,16 +148,13 @@ class Desk:
         self._order = folder.path / "orders" / f"{place.id}.json"
         self._seen: object = None
         self.order = OrderFile(0, ())
-        self._outcomes_path = folder.path / "outcomes" / f"{place.id}.jsonl"
-        how = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._outcomes = os.open(self._outcomes_path, how, 0o600)
+        self._outcomes = folder.path / "outcomes" / f"{place.id}.jsonl"
         self._show()
 
     def close(self) -> None:
         """Leave the pool."""
         self._member.unlink(missing_ok=True)
         self._order.unlink(missing_ok=True)
-        os.close(self._outcomes)
 
     def beat(self) -> None:
         """Show that it is alive, and see the pool's files as they are.
@@ -181,15 +178,20 @@ class Desk:
     def tell(self, what: str, **values: Any) -> None:
         """Add a line to what became of tasks, as one write, once the file system takes it."""
         line = json.dumps({"what": what, **values}).encode() + b"\n"
-        files.patiently(self._outcomes_path, lambda: self._append(line))
+        files.patiently(self._outcomes, lambda: self._append(line))
 
     def _append(self, line: bytes) -> None:
         """Add a line, on a line of its own: a full disk may have taken half of the one before."""
-        size = os.fstat(self._outcomes).st_size
-        if size and os.pread(self._outcomes, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        if os.write(self._outcomes, line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # A network file system brings it to its server when the file is closed, not before.
+        outcomes = os.open(self._outcomes, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = os.fstat(outcomes).st_size
+            if size and os.pread(outcomes, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            if os.write(outcomes, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(outcomes)
 
     def look(self) -> bool:
         """Take the order that stands now; return whether it is another one."""

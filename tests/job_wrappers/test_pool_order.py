@@ -130,6 +130,15 @@ def test_a_file_that_is_damaged_while_its_training_is_under_way_waits_to_be_mend
     assert member.next() == Task("a", 0, 0)
 
 
+def test_a_line_of_outcomes_is_closed_once_it_is_told(folder: PoolFolder, member: Turns) -> None:
+    member.desk.tell("failed", job="a", why="no data")
+    outcomes = folder.path / "outcomes" / "m.jsonl"
+    assert json.loads(outcomes.read_text())["job"] == "a"
+    # An NFS client sends it at the latest then, and while it is open perhaps never.
+    opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert outcomes not in opened
+
+
 def test_a_line_of_outcomes_begins_where_none_has_whatever_stands_before_it(
     folder: PoolFolder, member: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +275,7 @@ def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_trainin
     # As many as the host has room for, of which another member has a half.
     assert "cuda:0 cannot be used here: 20 are gone" in capsys.readouterr().err
     assert not list((folder.path / "members").iterdir())
-    assert [path.read_text() for path in (folder.path / "outcomes").iterdir()] == [""]
+    assert not list((folder.path / "outcomes").iterdir())
 
 
 def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:
