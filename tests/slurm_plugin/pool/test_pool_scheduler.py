@@ -20,7 +20,7 @@ from slurm_plugin.pool.records import Line, Result
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.status import status
-from tests.slurm_plugin.pool.members import Hand, add, pool, training
+from tests.slurm_plugin.pool.members import Hand, add, pool, room_for, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
 
@@ -731,6 +731,15 @@ def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_
     assert len(said) == 1
     assert "another scheduler runs the pool" in said[0]
     assert not scheduled(made.path)
+
+
+def test_a_scheduler_has_its_lock_where_the_disk_is_full(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    with room_for(0), only_one(made.path, lambda: True) as held:
+        assert held
+        assert scheduled(made.path)
+    with only_one(made.path, lambda: True):
+        assert (made.path / "scheduler.lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_scheduler_whose_lock_file_is_removed_ends_and_says_so(tmp_path: Path) -> None:
