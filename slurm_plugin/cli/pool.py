@@ -66,7 +66,7 @@ def create(path: Path, policy: str | None, parameters: tuple[str, ...]) -> None:
     pool.sbatch.
     """
     from hetsched_core.policy import make_policy
-    from slurm_plugin.pool.folder import create as made
+    from slurm_plugin.pool.creation import create as made
     from slurm_plugin.pool.scheduler import check_policy, with_defaults
 
     pairs = [text.partition("=") for text in parameters]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ from hetsched_core.records.files import replacing
 from hetsched_core.values.json import strict_json
 from hetsched_core.values.records import structure, unstructure
 from job_wrappers.pool.asked import MOST_BYTES, SCHEMA
-from slurm_plugin.pool.lock import scheduled
 from slurm_plugin.pool.records import (
     LINES,
     Line,
@@ -197,58 +196,6 @@ class Pool:
     def stop(self, when_done: bool = False) -> None:
         """Have the pool end, at once or when its trainings have."""
         (self.path / ("stop-when-done" if when_done else "stop")).touch(mode=0o600)
-
-
-def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
-    """Make a folder a pool, for its user alone; one that is a pool goes on under this policy.
-
-    Raises:
-        InputError: it cannot be made, it holds other files, or it runs.
-    """
-    if scheduled(path):
-        raise InputError(_runs(path))
-    try:
-        if not (path / "pool.json").exists() and path.is_dir():
-            _check_ours(path)
-            path.chmod(0o700)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in FOLDERS:
-            (path / name).mkdir(mode=0o700, exist_ok=True)
-        for name in ("stop", "stop-when-done"):
-            (path / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make a pool of {path}: {error.strerror}; name a folder that you may write to"
-        ) from None
-    with replacing(path / "pool.json") as file:
-        json.dump(unstructure(PoolRecord(SCHEMA, policy, dict(parameters))), file)
-    return Pool(path)
-
-
-def _runs(path: Path) -> str:
-    if Pool(path).stopped:
-        return (
-            f"{path} is a pool that is ending: its GPUs finish their tasks; create it again once "
-            f"`hetsched pool status {path}` says that it has ended"
-        )
-    return (
-        f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can go "
-        "on under another policy"
-    )
-
-
-def _check_ours(path: Path) -> None:
-    """Refuse a folder that is there and neither was a pool nor is one that was half made."""
-    entries = {entry.name: entry for entry in path.iterdir()}
-    if entries.keys() >= {*FOLDERS}:
-        return
-    made = [name for name in FOLDERS if name in entries and not any(entries[name].iterdir())]
-    others = sorted(entries.keys() - {*made})
-    if others:
-        raise InputError(
-            f"{path} holds other files, such as {others[0]!r}, and a pool is a folder of its own: "
-            f"name a new one, such as {path / 'pool'}"
-        )
 
 
 @dataclass

@@ -93,7 +93,7 @@ class PoolState:
         """Look at all files once."""
         self.now_s = self._clock()
         self._find_trainings()
-        there = self._find_members()
+        there = self.find_members()
         if there != set(self.stations) or self.now_s >= self._late_s:
             self._late_s = self.now_s + LATE_S
             self._read_outcomes(self._outcome_files())
@@ -229,7 +229,8 @@ class PoolState:
             station.todo = deque(task for task in station.todo if task[0] != name)
         self._happened(Trigger.END)
 
-    def _find_members(self) -> set[str]:
+    def find_members(self) -> set[str]:
+        """Return the ids of the members that are there, each of which is a station from now on."""
         there = set()
         # By the file system's clock: that of another host may differ.
         clock = self.pool.path / "clock"

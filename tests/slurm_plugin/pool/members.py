@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from job_wrappers.pool.asked import SCHEMA
-from slurm_plugin.pool.folder import Pool, create
+from slurm_plugin.pool.creation import create
+from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.records import Member, Training
 from slurm_plugin.pool.state import process_space
 

@@ -82,6 +82,19 @@ def test_a_pool_that_runs_is_not_made_again_and_one_that_has_ended_goes_on(tmp_p
     assert (Pool(path).record().policy, Pool(path).stopped) == ("hare", False)
 
 
+def test_a_pool_whose_gpus_are_there_is_not_made_again_though_its_scheduler_is_gone(
+    tmp_path: Path,
+) -> None:
+    path = made(tmp_path)
+    hand = Hand(Pool(path), "a0")
+    assert "is a pool that runs; `hetsched pool stop" in str(call("create", path).exception)
+    call("stop", path)
+    assert "is ending: its GPUs finish their tasks" in str(call("create", path).exception)
+    assert Pool(path).stopped
+    hand.file.unlink()
+    assert call("create", path).exit_code == 0
+
+
 def test_a_pool_goes_on_under_its_own_policy_unless_another_is_named(tmp_path: Path) -> None:
     path = made(tmp_path, "--policy=hlas-l", "--set=groups=3")
     done = call("create", path)
@@ -297,6 +310,8 @@ def test_no_gpu_of_a_pool_idles_while_there_are_as_many_trainings_of_one_task_a_
     hands = [Hand(Pool(path), f"a{at}") for at in range(4)]
     scheduler(Pool(path), record.policy, **record.parameters).step()
     assert all(hand.order() for hand in hands)
+    for hand in hands:
+        hand.file.unlink()
     # What the user says goes before.
     if "groups" in record.parameters:
         call("create", path, f"--policy={policy}", "--set=groups=2")

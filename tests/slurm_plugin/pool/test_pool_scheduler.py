@@ -870,5 +870,6 @@ def test_a_pool_that_is_to_stop_when_it_is_done_stops_then_and_not_before(tmp_pa
     made_by.step()
     made_by.step()
     assert stopped(made)
+    hand.file.unlink()
     # And goes on when it is made again.
     assert not stopped(pool(tmp_path))
