@@ -33,7 +33,9 @@ class PoolOrder:
         self._folder, self._desk, self._executor = folder, desk, executor
         self._stopped = stopped
         self._jobs: dict[str, TaskJob] = {}
+        # Tasks that have begun, but for the first `_forgotten` of them.
         self._begun: list[Task] = []
+        self._forgotten = 0
         self._left: list[Task] = []
         self._told: set[str] = set()
         self._damaged: set[str] = set()
@@ -83,8 +85,11 @@ class PoolOrder:
             return
         order = self._desk.order
         self._left = list(order.tasks)
-        # What has begun since it was written.
-        for task in self._begun[order.begun :]:
+        # What was known to have begun when it was written is asked for no more.
+        known = max(0, order.begun - self._forgotten)
+        del self._begun[:known]
+        self._forgotten += known
+        for task in self._begun:
             if task in self._left:
                 self._left.remove(task)
 

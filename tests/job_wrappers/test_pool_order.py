@@ -81,6 +81,17 @@ def test_what_has_begun_since_an_order_was_written_is_left_out_of_it(
     assert [json.loads(line)["what"] for line in began] == ["began"] * 4
 
 
+def test_a_member_forgets_what_had_begun_when_its_order_was_written(
+    folder: PoolFolder, member: Turns
+) -> None:
+    for begun in range(20):
+        member.ordered(begun, ("a", 0, 0))
+        assert member.next() == Task("a", 0, 0)
+    member.ordered(19, ("a", 0, 0), ("b", 0, 0))
+    assert member.next() == Task("b", 0, 0)
+    assert member.order._begun == [Task("a", 0, 0), Task("b", 0, 0)]
+
+
 def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turns) -> None:
     member.ordered(0, ("a", 1, 0), ("b", 0, 0))
     # What stands behind it waits, too: that is the order.
