@@ -38,7 +38,6 @@ class Scheduler:
     Attributes:
         state: what it knows of the pool.
         plans: how many plans it has made.
-        broken: how many of them broke rules, and were not used.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Scheduler:
         """
         check_policy(policy)
         self.state = PoolState(pool, clock)
-        self.plans = self.broken = 0
+        self.plans = 0
         self._say = say
         self._showing = Showing(self.state, policy.info.knows)
         self._planner = Planner(policy, time.perf_counter)
@@ -132,7 +131,6 @@ class Scheduler:
         showing.planned()
         if answer.violations:
             # What was ordered before goes on; the policy begins afresh when something happens.
-            self.broken += 1
             planner.plan = EMPTY_PLAN
             self._say(f"a plan was not used: {answer.violations[0]}")
             return

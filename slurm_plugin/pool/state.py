@@ -133,6 +133,11 @@ class PoolState:
             yield name, result
             self._leave(name)
 
+    @property
+    def rejected(self) -> int:
+        """How many lines of outcomes were none."""
+        return self._outcomes.rejected
+
     def all_ended(self) -> bool:
         """Whether all trainings that are there now have ended, also those that cannot be read."""
         return self._named() <= self.ended

@@ -16,6 +16,8 @@ from slurm_plugin.pool.state import PoolState
 
 NO_GPU = "no GPU serves the pool now: one takes a minute to start, else see the job's output"
 
+REJECTED = "lines of outcomes were torn or of another form, and count nothing"
+
 NEXT = 8
 """So many tasks of an order are told."""
 
@@ -88,6 +90,7 @@ def status(pool: Pool) -> PoolStatus:
         members=tuple(_member(pool, state, id_) for id_ in sorted(state.stations)),
         problems=(
             *state.problems.values(),
+            *([f"{state.rejected} {REJECTED}"] if state.rejected else []),
             *_closed(pool),
             *([NO_GPU] if runs and not state.stations else []),
             *notes(pool.path),

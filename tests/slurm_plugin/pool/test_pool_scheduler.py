@@ -19,7 +19,7 @@ from slurm_plugin.pool.lock import only_one, scheduled
 from slurm_plugin.pool.records import Line, Result
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.state import cancel
-from slurm_plugin.pool.status import status
+from slurm_plugin.pool.status import REJECTED, status
 from tests.slurm_plugin.pool.members import Hand, add, pool, room_for, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
@@ -626,7 +626,7 @@ def test_a_look_costs_no_more_after_many_rounds_and_many_members(
     assert made_by.state.active["x"].loss() is loss
 
 
-def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_lines_of_members_that_are_none_are_passed_over_and_told_by_status(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
     add(made, training("x", 2))
@@ -637,7 +637,7 @@ def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Pa
     with (made.path / "outcomes" / "a0.jsonl").open("a") as file:
         file.write("not JSON\n[]\n")
     worked_off(made_by, [hand])
-    assert made_by.state._outcomes.rejected == 5
+    assert status(made).problems == (f"5 {REJECTED}",)
 
 
 def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_other(
