@@ -13,7 +13,13 @@ from job_wrappers.executor.rounds import Rounds
 from job_wrappers.pool.folder import Desk, PoolFolder
 
 POLL_S = 0.01
-"""How often a member looks for something to do."""
+"""How often a member looks for something to do while it has tasks."""
+
+IDLE_S = 0.2
+"""How often at the least while it has none."""
+
+GROWTH = 1.1
+"""Of the pause until then, so that no order waits for longer than a tenth of what it has waited."""
 
 AHEAD = 32
 """So many tasks are looked at to decide which models stay."""
@@ -42,6 +48,7 @@ class PoolOrder:
 
     def next(self) -> Task | None:
         """Take the next task, once there is one whose round is open; None when all is to end."""
+        pause_s = POLL_S
         while not (self._stopped() or self._folder.stopped):
             self.tell_failures()
             self._look()
@@ -52,7 +59,8 @@ class PoolOrder:
                 self._begun.append(task)
                 self._desk.tell("began", **words_of(task), at_s=time.time())
                 return task
-            time.sleep(POLL_S)
+            pause_s = POLL_S if self._left else min(IDLE_S, GROWTH * pause_s)
+            time.sleep(pause_s)
         return None
 
     def ahead(self) -> Sequence[Task]:

@@ -20,7 +20,13 @@ from slurm_plugin.pool.snapshot import Showing
 from slurm_plugin.pool.state import PoolState
 
 POLL_S = 0.02
-"""How often the pool's files are looked at."""
+"""How often the pool's files are looked at while a GPU runs a task."""
+
+IDLE_S = 0.2
+"""How often at the least while none does."""
+
+GROWTH = 1.1
+"""Of the pause until then, so that nothing waits for longer than a tenth of what it has waited."""
 
 EACH_GPU = "1000"
 """So many groups of GPUs, or as many as there are GPUs."""
@@ -95,7 +101,8 @@ class Scheduler:
             InputError: the file of its lock was removed or replaced, so that another scheduler may
                 run beside it.
         """
-        pause_s, lock, looked_s = POLL_S, lock_file(self.state.pool.path), time.monotonic()
+        pause_s, away = POLL_S, False
+        lock, looked_s = lock_file(self.state.pool.path), time.monotonic()
         while not told_to_stop():
             if lock is not None and time.monotonic() >= looked_s + LOCK_S:
                 looked_s = time.monotonic()
@@ -107,12 +114,14 @@ class Scheduler:
                     self._look()
                     if not self.state.stations:
                         return
-                pause_s = POLL_S
+                busy = any(station.running for station in self.state.stations.values())
+                pause_s = POLL_S if busy else min(IDLE_S, GROWTH * pause_s)
+                away = False
             except (OSError, InputError) as error:
                 # All that is left undone is found in the folder again.
-                if pause_s == POLL_S:
+                if not away:
                     self._say(f"the pool's files: {error}; they are tried again")
-                pause_s = min(LONGEST_PAUSE_S, 2.0 * pause_s)
+                pause_s, away = min(LONGEST_PAUSE_S, 2.0 * pause_s), True
             time.sleep(pause_s)
 
     def _check_lock(self, lock: int) -> None:

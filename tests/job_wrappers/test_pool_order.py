@@ -21,7 +21,7 @@ from job_wrappers.pool.asked import Asked, add_all
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
-from job_wrappers.pool.order import PoolOrder
+from job_wrappers.pool.order import IDLE_S, POLL_S, PoolOrder
 from slurm_plugin.pool.folder import FOLDERS, Pool
 
 
@@ -105,6 +105,22 @@ def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turn
     (rounds / "round-000000.task-001.gradient").touch()
     assert member.next() == Task("a", 1, 0)
     assert member.next() == Task("b", 0, 0)
+
+
+def test_a_member_looks_less_often_while_it_has_no_tasks(
+    member: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    member.looks = 50
+    assert member.order.next() is None
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [IDLE_S, IDLE_S]
+    # A round that is about to open is waited for as closely as ever.
+    pauses.clear()
+    member.ordered(0, ("a", 1, 0))
+    assert member.next() is None
+    assert pauses == [POLL_S] * 3
 
 
 def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(

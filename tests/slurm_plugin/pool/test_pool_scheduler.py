@@ -17,7 +17,7 @@ from slurm_plugin.pool import Scheduler, folder, state
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.lock import only_one, scheduled
 from slurm_plugin.pool.records import Line, Result
-from slurm_plugin.pool.scheduler import pool_policies
+from slurm_plugin.pool.scheduler import IDLE_S, POLL_S, pool_policies
 from slurm_plugin.pool.state import cancel
 from slurm_plugin.pool.status import REJECTED, status
 from tests.slurm_plugin.pool.members import Hand, add, pool, room_for, training
@@ -801,6 +801,22 @@ def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_
     assert stopped(made)
     assert len(said) == 1
     assert "they are tried again" in said[0]
+
+
+def test_a_scheduler_looks_less_often_while_no_gpu_runs_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, pauses = pool(tmp_path), list[float]()
+    Hand(made, "a0")
+    made_by = scheduler(made)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    made_by.run(lambda: len(pauses) == 50)
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [IDLE_S, IDLE_S]
+    add(made, training("x", 3))
+    pauses.clear()
+    made_by.run(lambda: len(pauses) == 3)
+    assert pauses == [POLL_S] * 3
 
 
 def test_a_training_whose_result_cannot_be_written_ends_once_it_can(tmp_path: Path) -> None:
