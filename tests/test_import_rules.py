@@ -54,6 +54,7 @@ def test_the_project_keeps_its_import_rules() -> None:
         ("job_wrappers.session", "import hetsched_core", "job_wrappers stand alone"),
         ("job_wrappers.session", "import slurm_plugin", "job_wrappers stand alone"),
         ("slurm_plugin.daemon", "import job_wrappers", "slurm_plugin does not run inside"),
+        ("slurm_plugin.pool.folder", "import job_wrappers", "slurm_plugin does not run inside"),
         ("hetsched_core.simulate", "import socket", "hetsched_core has no sockets"),
         ("hetsched_core.simulate", "import subprocess", "hetsched_core has no sockets"),
         ("hetsched_core.simulate", "from time import time", "a clock is passed in"),
@@ -85,6 +86,8 @@ def test_what_each_package_is_for_is_allowed(tmp_path: Path) -> None:
             "hetsched_core.cli.replay": "import time",
             "slurm_plugin.backend.pyslurm": "import pyslurm",
             "slurm_plugin.daemon": "import hetsched_core.policies.las, socket, time",
+            "slurm_plugin.pool.records": "import job_wrappers.pool.asked",
+            "job_wrappers.pool.asked": "import json",
             "job_wrappers.session": "import socket, time, torch",
         },
     )

@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,13 +24,7 @@ from typing import Any
 
 from job_wrappers import files
 from job_wrappers.executor.job import Task, TaskJob
-
-SCHEMA = "hetsched-pool/1"
-
-MOST_BYTES = 1 << 20
-"""Of a file that holds one record."""
-
-FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
+from job_wrappers.pool.asked import SCHEMA
 
 
 @dataclass(frozen=True)
@@ -69,37 +62,30 @@ class PoolFolder:
         """Whether a training has ended, however it has."""
         return os.path.exists(self.path / "results" / f"{name}.json")  # noqa: PTH110
 
+    def under_way(self, name: str) -> bool:
+        """Whether any GPU has begun a training.
+
+        Raises:
+            OSError: that cannot be seen now.
+        """
+        # A network file system answers for a name as it did before, and lists anew.
+        with os.scandir(self.rounds) as entries:
+            return any(entry.name == name for entry in entries)
+
     def training(self, name: str) -> TaskJob:
         """Return what an executor is told of a training.
 
         Raises:
             OSError: it cannot be seen now; on a network file system it may be a moment later.
-            ValueError: the file is no good.
+            ValueError: the file is no good; names it.
         """
         path = self.path / "trainings" / f"{name}.json"
-        said = json.loads(path.read_text())
         known = {field.name for field in fields(TaskJob)}
         try:
+            said = json.loads(path.read_text())
             return TaskJob(**{key: value for key, value in said.items() if key in known})
-        except (TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: {error}") from None
-
-    def add(self, values: Mapping[str, object]) -> None:
-        """Leave a training.
-
-        Raises:
-            ValueError: its name is taken, or it is too large.
-            OSError: it cannot be written.
-        """
-        path = self.path / "trainings" / f"{values['name']}.json"
-        text = json.dumps({"schema": SCHEMA, **values}, allow_nan=False)
-        if len(text) > MOST_BYTES:
-            raise ValueError(
-                f"training {values['name']!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
-                "leave what is large in a file, and give its name as an argument"
-            )
-        if not files.write_once(path, [text.encode()]):
-            raise ValueError(f"{self.path} has a training {values['name']!r} already; name another")
 
 
 @dataclass(frozen=True)
@@ -162,17 +148,13 @@ class Desk:
         self._order = folder.path / "orders" / f"{place.id}.json"
         self._seen: object = None
         self.order = OrderFile(0, ())
-        self._outcomes_path = folder.path / "outcomes" / f"{place.id}.jsonl"
-        how = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._outcomes = os.open(self._outcomes_path, how, 0o600)
-        text = json.dumps({"schema": SCHEMA, **asdict(place)})
-        files.write_whole(self._member, [text.encode()])
+        self._outcomes = folder.path / "outcomes" / f"{place.id}.jsonl"
+        self._show()
 
     def close(self) -> None:
         """Leave the pool."""
         self._member.unlink(missing_ok=True)
         self._order.unlink(missing_ok=True)
-        os.close(self._outcomes)
 
     def beat(self) -> None:
         """Show that it is alive, and see the pool's files as they are.
@@ -180,23 +162,36 @@ class Desk:
         A network file system may say for a minute that a file is not there which another host has
         written, unless its folder is opened.
         """
-        os.utime(self._member)
+        try:
+            os.utime(self._member)
+        except FileNotFoundError:
+            # It was silent for so long that the scheduler has forgotten it.
+            self._show()
         for folder in (self._folder.path, self._folder.path / "results"):
             with os.scandir(folder):
                 pass
 
+    def _show(self) -> None:
+        text = json.dumps({"schema": SCHEMA, **asdict(self.place)})
+        files.write_whole(self._member, [text.encode()])
+
     def tell(self, what: str, **values: Any) -> None:
         """Add a line to what became of tasks, as one write, once the file system takes it."""
         line = json.dumps({"what": what, **values}).encode() + b"\n"
-        files.patiently(self._outcomes_path, lambda: self._append(line))
+        files.patiently(self._outcomes, lambda: self._append(line))
 
     def _append(self, line: bytes) -> None:
         """Add a line, on a line of its own: a full disk may have taken half of the one before."""
-        size = os.fstat(self._outcomes).st_size
-        if size and os.pread(self._outcomes, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        if os.write(self._outcomes, line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # A network file system brings it to its server when the file is closed, not before.
+        outcomes = os.open(self._outcomes, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = os.fstat(outcomes).st_size
+            if size and os.pread(outcomes, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            if os.write(outcomes, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(outcomes)
 
     def look(self) -> bool:
         """Take the order that stands now; return whether it is another one."""

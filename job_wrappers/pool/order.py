@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +13,13 @@ from job_wrappers.executor.rounds import Rounds
 from job_wrappers.pool.folder import Desk, PoolFolder
 
 POLL_S = 0.01
-"""How often a member looks for something to do."""
+"""How often a member looks for something to do while it has tasks."""
+
+IDLE_S = 0.2
+"""How often at the least while it has none."""
+
+GROWTH = 1.1
+"""Of the pause until then, so that no order waits for longer than a tenth of what it has waited."""
 
 AHEAD = 32
 """So many tasks are looked at to decide which models stay."""
@@ -32,12 +39,16 @@ class PoolOrder:
         self._folder, self._desk, self._executor = folder, desk, executor
         self._stopped = stopped
         self._jobs: dict[str, TaskJob] = {}
+        # Tasks that have begun, but for the first `_forgotten` of them.
         self._begun: list[Task] = []
+        self._forgotten = 0
         self._left: list[Task] = []
         self._told: set[str] = set()
+        self._damaged: set[str] = set()
 
     def next(self) -> Task | None:
         """Take the next task, once there is one whose round is open; None when all is to end."""
+        pause_s = POLL_S
         while not (self._stopped() or self._folder.stopped):
             self.tell_failures()
             self._look()
@@ -48,7 +59,8 @@ class PoolOrder:
                 self._begun.append(task)
                 self._desk.tell("began", **words_of(task), at_s=time.time())
                 return task
-            time.sleep(POLL_S)
+            pause_s = POLL_S if self._left else min(IDLE_S, GROWTH * pause_s)
+            time.sleep(pause_s)
         return None
 
     def ahead(self) -> Sequence[Task]:
@@ -81,33 +93,41 @@ class PoolOrder:
             return
         order = self._desk.order
         self._left = list(order.tasks)
-        # What has begun since it was written.
-        for task in self._begun[order.begun :]:
+        # What was known to have begun when it was written is asked for no more.
+        known = max(0, order.begun - self._forgotten)
+        del self._begun[:known]
+        self._forgotten += known
+        for task in self._begun:
             if task in self._left:
                 self._left.remove(task)
 
     def _passed_over(self, task: Task) -> bool:
-        """Whether a task is of a training that needs no more of it."""
+        """Whether a task is not to be run: the training needs no more of it, or is damaged."""
         if task.job in self._told or self._folder.ended(task.job):
             return True
-        job = self._seen(task.job)
-        if job is None:
-            return task.job in self._told
+        try:
+            job = self._jobs.get(task.job) or self._folder.training(task.job)
+        except OSError:
+            return False
+        except ValueError as error:
+            self._tell_damage(task.job, str(error))
+            return True
+        if task.job not in self._jobs:
+            self._jobs[task.job] = job
+            self._executor.admit(job)
         return task.round >= job.rounds or task.number >= job.scale
 
-    def _seen(self, name: str) -> TaskJob | None:
-        """Return a training; None while it cannot be seen."""
-        if name not in self._jobs:
-            try:
-                job = self._folder.training(name)
-            except OSError:
-                return None
-            except ValueError as error:
-                self._tell_failure(name, str(error))
-                return None
-            self._jobs[name] = job
-            self._executor.admit(job)
-        return self._jobs[name]
+    def _tell_damage(self, name: str, why: str) -> None:
+        """Fail a training whose file is damaged, unless a GPU is at it that has read it whole."""
+        try:
+            under_way = self._folder.under_way(name)
+        except OSError:
+            under_way = True
+        if not under_way:
+            self._tell_failure(name, why)
+        elif name not in self._damaged:
+            self._damaged.add(name)
+            sys.stderr.write(f"pool member: {why}; it is under way: mend the file\n")
 
     def _open(self, task: Task) -> bool:
         """Whether the round before is done, or lacks nothing but its step."""

@@ -66,7 +66,7 @@ def create(path: Path, policy: str | None, parameters: tuple[str, ...]) -> None:
     pool.sbatch.
     """
     from hetsched_core.policy import make_policy
-    from slurm_plugin.pool.folder import create as made
+    from slurm_plugin.pool.creation import create as made
     from slurm_plugin.pool.scheduler import check_policy, with_defaults
 
     pairs = [text.partition("=") for text in parameters]
@@ -130,30 +130,28 @@ def submit(
     A training that is there already, just as it is asked for, stays as it is.
     """
     from slurm_plugin.pool.folder import Pool
-    from slurm_plugin.pool.submission import Asked, argument, choices_of
+    from slurm_plugin.pool.submission import argument, choices_of
     from slurm_plugin.pool.submission import submit as submitted
 
     if name == "":
         raise click.UsageError("--name '': expected a name; without --name one is made up")
-    there = Pool.at(path)
-    asked = Asked(
-        make,
+    found = Pool.at(path)
+    names, there = submitted(
+        *(found, make),
         name=name or "",
         arguments=tuple(argument(text) for text in arguments),
         each=tuple(choices_of(text) for text in each),
         **how,
     )
-    done = submitted(there, asked)
-    for one in done.names:
+    for one in names:
         click.echo(one)
-    if done.there:
-        count, all_of = len(done.there), len(done.names)
+    if there:
         click.echo(
-            f"hetsched: note: {count} of {all_of} were there already and stay as they are: "
-            f"{_cut(', '.join(done.there))}",
+            f"hetsched: note: {len(there)} of {len(names)} were there already and stay as they "
+            f"are: {_cut(', '.join(there))}",
             err=True,
         )
-    if there.stopped:
+    if found.stopped:
         click.echo(f"hetsched: note: {_over(path)}", err=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +13,9 @@ from hetsched_core.errors import InputError
 from hetsched_core.records.files import replacing
 from hetsched_core.values.json import strict_json
 from hetsched_core.values.records import structure, unstructure
-from slurm_plugin.pool.lock import scheduled
+from job_wrappers.pool.asked import MOST_BYTES, SCHEMA
 from slurm_plugin.pool.records import (
     LINES,
-    SCHEMA,
     Line,
     Member,
     PoolRecord,
@@ -26,12 +25,13 @@ from slurm_plugin.pool.records import (
 
 FOLDERS = ("trainings", "members", "orders", "outcomes", "rounds", "results")
 
-MOST_BYTES = 1 << 20
-"""Of a file that holds one record, and of what is read of outcomes at a time."""
+MOST_READ = 1 << 20
+"""Of outcomes, at a time."""
+
+MOST_RESULT_BYTES = 32 << 20
+"""Of a result: a loss takes up to 26 bytes of it, and each of 999,999 rounds may have one."""
 
 MOST_LINE = 1 << 16
-
-MOST_TRAININGS = 10_000
 
 _Record = TypeVar("_Record", PoolRecord, Training, Member, Result)
 
@@ -86,32 +86,6 @@ class Pool:
             raise InputError(f"{self.path}/trainings/{name}.json: it is of {found.name!r}")
         return found
 
-    def add(self, training: Training) -> None:
-        """Leave a training.
-
-        Raises:
-            InputError: its name is taken, or it cannot be written.
-        """
-        if len(self.names("trainings")) >= MOST_TRAININGS:
-            raise InputError(f"{self.path} has {MOST_TRAININGS} trainings, which is the most")
-        path = self.path / "trainings" / f"{training.name}.json"
-        text = json.dumps(unstructure(training))
-        if len(text) > MOST_BYTES:
-            raise InputError(
-                f"training {training.name!r} is {len(text)} bytes; {MOST_BYTES} are the most: "
-                "leave what is large in a file, and give its name as an argument"
-            )
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        with replacing(part) as file:
-            file.write(text)
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            name = training.name
-            raise InputError(f"{self.path} has a training {name!r} already; name another") from None
-        finally:
-            part.unlink()
-
     def member(self, id_: str) -> Member:
         """Return a member.
 
@@ -138,12 +112,25 @@ class Pool:
             OSError: it has not, or that cannot be seen now.
             InputError: the file is no good.
         """
-        return _read(self.path / "results" / f"{name}.json", Result)
+        return _read(self.path / "results" / f"{name}.json", Result, MOST_RESULT_BYTES)
 
-    def end(self, name: str, result: Result) -> None:
-        """Leave how a training ended."""
-        with replacing(self.path / "results" / f"{name}.json") as file:
-            json.dump(unstructure(result), file)
+    def end(self, name: str, result: Result) -> bool:
+        """Leave how a training ended; return whether it had not ended before.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        path = self.path / "results" / f"{name}.json"
+        part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
+        with replacing(part) as file:
+            file.write(json.dumps(unstructure(result)))
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        finally:
+            part.unlink()
+        return True
 
     def order(self, id_: str, begun: int, tasks: Iterable[tuple[str, int, int]]) -> None:
         """Leave a member's order: the tasks after the first `begun` that it has begun."""
@@ -170,6 +157,9 @@ class Pool:
         """Return the rounds that a training has done, and which tasks of the next have gradients.
 
         A task counts once its gradient is a file, a round once the state of the next is.
+
+        Raises:
+            OSError: they cannot be listed now.
         """
         done, gradients = 0, set()
         try:
@@ -208,58 +198,6 @@ class Pool:
         (self.path / ("stop-when-done" if when_done else "stop")).touch(mode=0o600)
 
 
-def create(path: Path, policy: str, parameters: Mapping[str, str]) -> Pool:
-    """Make a folder a pool, for its user alone; one that is a pool goes on under this policy.
-
-    Raises:
-        InputError: it cannot be made, it holds other files, or it runs.
-    """
-    if scheduled(path):
-        raise InputError(_runs(path))
-    try:
-        if not (path / "pool.json").exists() and path.is_dir():
-            _check_ours(path)
-            path.chmod(0o700)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in FOLDERS:
-            (path / name).mkdir(mode=0o700, exist_ok=True)
-        for name in ("stop", "stop-when-done"):
-            (path / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make a pool of {path}: {error.strerror}; name a folder that you may write to"
-        ) from None
-    with replacing(path / "pool.json") as file:
-        json.dump(unstructure(PoolRecord(SCHEMA, policy, dict(parameters))), file)
-    return Pool(path)
-
-
-def _runs(path: Path) -> str:
-    if Pool(path).stopped:
-        return (
-            f"{path} is a pool that is ending: its GPUs finish their tasks; create it again once "
-            f"`hetsched pool status {path}` says that it has ended"
-        )
-    return (
-        f"{path} is a pool that runs; `hetsched pool stop {path}` ends it, after which it can go "
-        "on under another policy"
-    )
-
-
-def _check_ours(path: Path) -> None:
-    """Refuse a folder that is there and neither was a pool nor is one that was half made."""
-    entries = {entry.name: entry for entry in path.iterdir()}
-    if entries.keys() >= {*FOLDERS}:
-        return
-    made = [name for name in FOLDERS if name in entries and not any(entries[name].iterdir())]
-    others = sorted(entries.keys() - {*made})
-    if others:
-        raise InputError(
-            f"{path} holds other files, such as {others[0]!r}, and a pool is a folder of its own: "
-            f"name a new one, such as {path / 'pool'}"
-        )
-
-
 @dataclass
 class OutcomeReader:
     """Reads what is new in the outcomes of members.
@@ -284,11 +222,11 @@ class OutcomeReader:
                 if os.fstat(file.fileno()).st_size <= self._read.get(id_, 0):
                     return b""
                 file.seek(self._read.get(id_, 0))
-                text = file.read(MOST_BYTES)
+                text = file.read(MOST_READ)
         except OSError:
             return b""
         whole = text.rfind(b"\n") + 1
-        if not whole and len(text) == MOST_BYTES:
+        if not whole and len(text) == MOST_READ:
             whole = len(text)
         self._read[id_] = self._read.get(id_, 0) + whole
         return text[:whole]
@@ -305,12 +243,12 @@ class OutcomeReader:
             yield found
 
 
-def _read(path: Path, kind: type[_Record]) -> _Record:
+def _read(path: Path, kind: type[_Record], most: int = MOST_BYTES) -> _Record:
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise InputError(f"more than {MOST_BYTES} bytes")
+            text = file.read(most + 1)
+        if len(text) > most:
+            raise InputError(f"more than {most} bytes")
         said: Any = strict_json(text.decode())
         if not isinstance(said, dict) or said.get("schema") != SCHEMA:
             raise InputError(f"its schema is not {SCHEMA}")

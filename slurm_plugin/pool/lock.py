@@ -7,7 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOOK_S = 0.5
@@ -48,9 +48,10 @@ def only_one(
                 told = True
             time.sleep(LOOK_S)
         if held:
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            # Who holds it is only for people to read, and a disk may be full.
+            with suppress(OSError):
+                os.ftruncate(file.fileno(), 0)
+                os.write(file.fileno(), f"{os.getpid()}\n".encode())
         yield held
     finally:
         file.close()

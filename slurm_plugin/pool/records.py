@@ -6,29 +6,24 @@ is read as one of these types, or not at all.
 """
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from hetsched_core.values.records import Form, count
-
-SCHEMA = "hetsched-pool/1"
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
-MOST_ROUNDS = 10**6
-"""A name of a state has six digits for its round."""
-
-
-def is_name(value: object) -> bool:
-    """Whether a training or a member may be called so."""
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+from job_wrappers.pool.asked import (
+    MOST_ROUNDS,
+    MOST_TASKS,
+    NAME_FORM,
+    WEIGHT_FORM,
+    is_name,
+    is_weight,
+)
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not is_name(value):
+def _name(value: Any) -> str:
+    if not is_name(value):
         raise ValueError
-    return value
+    return str(value)
 
 
 def _counted(most: int) -> Form:
@@ -43,8 +38,8 @@ def _counted(most: int) -> Form:
     return Form(f"a whole number from 1 to {most}", read)
 
 
-def _weight(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+def _weight(value: Any) -> float:
+    if not is_weight(value):
         raise ValueError
     return float(value)
 
@@ -57,10 +52,7 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-Name = Annotated[
-    str,
-    Form("letters, digits and . _ -, the first of them a letter or digit, at most 200", _name),
-]
+Name = Annotated[str, Form(NAME_FORM, _name)]
 Arguments = Annotated[
     dict[str, Any], Form("arguments by keyword, without NaN and infinity", _mapping)
 ]
@@ -77,31 +69,17 @@ class PoolRecord:
 
 @dataclass(frozen=True)
 class Training:
-    """`trainings/NAME.json`: what was submitted.
-
-    Attributes:
-        schema: of the file.
-        name: of the training.
-        make: where the user's function is.
-        rounds: until it is done.
-        scale: tasks of a round.
-        seed: of all that is random in it.
-        arguments: of the function.
-        group: the search that it belongs to.
-        weight: how much its completion counts.
-        key: trainings of one key have tasks that take equally long.
-        submit_s: when it was submitted (UTC).
-    """
+    """`trainings/NAME.json`: what was submitted (`Asked`), and when (UTC)."""
 
     schema: str
     name: Name
     make: str
-    rounds: Annotated[int, _counted(MOST_ROUNDS - 1)]
-    scale: Annotated[int, _counted(1000)] = 1
+    rounds: Annotated[int, _counted(MOST_ROUNDS)]
+    scale: Annotated[int, _counted(MOST_TASKS)] = 1
     seed: int = 0
     arguments: Arguments = field(default_factory=dict)
     group: str = ""
-    weight: Annotated[float, Form("a number above 0", _weight)] = 1.0
+    weight: Annotated[float, Form(WEIGHT_FORM, _weight)] = 1.0
     key: str = ""
     submit_s: float = 0.0
 
@@ -127,7 +105,7 @@ class Result:
     Attributes:
         schema: of the file.
         failed: why; "" where it did not.
-        state: the file of its last round, relative to the pool; "" where it could not be read.
+        state: the file of its last round, relative to the pool; "" where there is none.
         losses: the mean over the tasks of each round, as far as they were told.
         submit_s, ended_s: when (UTC).
         rounds: done.

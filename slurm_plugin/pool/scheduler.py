@@ -20,7 +20,13 @@ from slurm_plugin.pool.snapshot import Showing
 from slurm_plugin.pool.state import PoolState
 
 POLL_S = 0.02
-"""How often the pool's files are looked at."""
+"""How often the pool's files are looked at while a GPU runs a task."""
+
+IDLE_S = 0.2
+"""How often at the least while none does."""
+
+GROWTH = 1.1
+"""Of the pause until then, so that nothing waits for longer than a tenth of what it has waited."""
 
 EACH_GPU = "1000"
 """So many groups of GPUs, or as many as there are GPUs."""
@@ -38,7 +44,6 @@ class Scheduler:
     Attributes:
         state: what it knows of the pool.
         plans: how many plans it has made.
-        broken: how many of them broke rules, and were not used.
     """
 
     def __init__(
@@ -55,7 +60,7 @@ class Scheduler:
         """
         check_policy(policy)
         self.state = PoolState(pool, clock)
-        self.plans = self.broken = 0
+        self.plans = 0
         self._say = say
         self._showing = Showing(self.state, policy.info.knows)
         self._planner = Planner(policy, time.perf_counter)
@@ -96,7 +101,8 @@ class Scheduler:
             InputError: the file of its lock was removed or replaced, so that another scheduler may
                 run beside it.
         """
-        pause_s, lock, looked_s = POLL_S, lock_file(self.state.pool.path), time.monotonic()
+        pause_s, away = POLL_S, False
+        lock, looked_s = lock_file(self.state.pool.path), time.monotonic()
         while not told_to_stop():
             if lock is not None and time.monotonic() >= looked_s + LOCK_S:
                 looked_s = time.monotonic()
@@ -108,12 +114,14 @@ class Scheduler:
                     self._look()
                     if not self.state.stations:
                         return
-                pause_s = POLL_S
+                busy = any(station.running for station in self.state.stations.values())
+                pause_s = POLL_S if busy else min(IDLE_S, GROWTH * pause_s)
+                away = False
             except (OSError, InputError) as error:
                 # All that is left undone is found in the folder again.
-                if pause_s == POLL_S:
+                if not away:
                     self._say(f"the pool's files: {error}; they are tried again")
-                pause_s = min(LONGEST_PAUSE_S, 2.0 * pause_s)
+                pause_s, away = min(LONGEST_PAUSE_S, 2.0 * pause_s), True
             time.sleep(pause_s)
 
     def _check_lock(self, lock: int) -> None:
@@ -132,7 +140,6 @@ class Scheduler:
         showing.planned()
         if answer.violations:
             # What was ordered before goes on; the policy begins afresh when something happens.
-            self.broken += 1
             planner.plan = EMPTY_PLAN
             self._say(f"a plan was not used: {answer.violations[0]}")
             return

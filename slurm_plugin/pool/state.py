@@ -16,9 +16,10 @@ from pathlib import Path
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Trigger
+from job_wrappers.pool.asked import SCHEMA, is_name
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.naming import unknown_training
-from slurm_plugin.pool.records import SCHEMA, Began, Failed, Line, Result, Trained, is_name
+from slurm_plugin.pool.records import Began, Failed, Line, Result, Trained
 from slurm_plugin.pool.standing import Standing
 from slurm_plugin.pool.station import Station, Task
 from slurm_plugin.pool.times import LearnedTimes
@@ -92,7 +93,7 @@ class PoolState:
         """Look at all files once."""
         self.now_s = self._clock()
         self._find_trainings()
-        there = self._find_members()
+        there = self.find_members()
         if there != set(self.stations) or self.now_s >= self._late_s:
             self._late_s = self.now_s + LATE_S
             self._read_outcomes(self._outcome_files())
@@ -121,14 +122,21 @@ class PoolState:
             why = self.failures.get(name, "")
             if not why and (not standing.over or self._to_tell(name)):
                 continue
-            path = self.pool.state(name, standing.rounds).relative_to(self.pool.path)
-            state = "" if standing.gone_s is not None else str(path)
+            path = self.pool.state(name, standing.rounds)
+            # Rounds that are done are known by their states; the first begins without one.
+            there = standing.gone_s is None and (standing.rounds or path.exists())
+            state = str(path.relative_to(self.pool.path)) if there else ""
             result = Result(
                 *(SCHEMA, why, state, standing.loss(), standing.training.submit_s),
                 *(self.now_s, standing.rounds),
             )
             yield name, result
             self._leave(name)
+
+    @property
+    def rejected(self) -> int:
+        """How many lines of outcomes were none."""
+        return self._outcomes.rejected
 
     def all_ended(self) -> bool:
         """Whether all trainings that are there now have ended, also those that cannot be read."""
@@ -196,7 +204,9 @@ class PoolState:
         self.ended |= ended
         for name in sorted(self._named() - self.ended - set(self.active)):
             try:
-                self.active[name] = Standing(self.pool.training(name))
+                training = self.pool.training(name)
+                # Where its rounds cannot be listed, it would begin from the first.
+                self.pool.progress(name, training.scale)
             except OSError as error:
                 self.problems[name] = str(error)
                 continue
@@ -208,6 +218,7 @@ class PoolState:
                     self.unreadable[name] = str(error)
                 continue
             self.problems.pop(name, None)
+            self.active[name] = Standing(training)
             for id_, line in self._early.pop(name, []):
                 self._tell(id_, line)
             self._happened(Trigger.ARRIVAL)
@@ -223,7 +234,8 @@ class PoolState:
             station.todo = deque(task for task in station.todo if task[0] != name)
         self._happened(Trigger.END)
 
-    def _find_members(self) -> set[str]:
+    def find_members(self) -> set[str]:
+        """Return the ids of the members that are there, each of which is a station from now on."""
         there = set()
         # By the file system's clock: that of another host may differ.
         clock = self.pool.path / "clock"
@@ -235,9 +247,10 @@ class PoolState:
                 age_s = present_s - (self.pool.path / "members" / f"{id_}.json").stat().st_mtime
             except FileNotFoundError:
                 continue
-            except InputError as error:
+            except (OSError, InputError) as error:
                 self.problems[id_] = str(error)
                 continue
+            self.problems.pop(id_, None)
             self._known[id_] = station
             member = station.member
             dead = member.pids == self._pids and not _runs(member.pid)
@@ -344,7 +357,12 @@ class PoolState:
     def _progress(self, standing: Standing) -> None:
         training = standing.training
         before = standing.rounds, standing.gradients
-        found = self.pool.progress(training.name, training.scale)
+        try:
+            found = self.pool.progress(training.name, training.scale)
+        except OSError as error:
+            self.problems[training.name] = str(error)
+            return
+        self.problems.pop(training.name, None)
         if self._lost(standing, found[0]):
             return
         standing.rounds, standing.gradients = found
@@ -362,7 +380,7 @@ class PoolState:
         if standing.rounds > before[0] and standing.ended_s:
             try:
                 closed_s = _written_s(self.pool.state(training.name, standing.rounds))
-            except FileNotFoundError:
+            except OSError:
                 return
             self.times.synchronised(training.key, closed_s - standing.ended_s)
 
@@ -378,8 +396,7 @@ def cancel(pool: Pool, name: str) -> None:
     state.observe()
     state.failures = {name: "cancelled"}
     for ended, result in state.close():
-        if ended == name:
-            pool.end(name, result)
+        if ended == name and pool.end(name, result):
             return
     why = state.problems.get(name, "it has ended meanwhile")
     raise InputError(f"training {name!r} was not cancelled: {why}")

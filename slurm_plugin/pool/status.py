@@ -16,6 +16,8 @@ from slurm_plugin.pool.state import PoolState
 
 NO_GPU = "no GPU serves the pool now: one takes a minute to start, else see the job's output"
 
+REJECTED = "lines of outcomes were torn or of another form, and count nothing"
+
 NEXT = 8
 """So many tasks of an order are told."""
 
@@ -88,6 +90,7 @@ def status(pool: Pool) -> PoolStatus:
         members=tuple(_member(pool, state, id_) for id_ in sorted(state.stations)),
         problems=(
             *state.problems.values(),
+            *([f"{state.rejected} {REJECTED}"] if state.rejected else []),
             *_closed(pool),
             *([NO_GPU] if runs and not state.stations else []),
             *notes(pool.path),
@@ -114,7 +117,7 @@ def _training(pool: Pool, state: PoolState, name: str) -> TrainingStatus | None:
         word = "failed" if why else "done"
         try:
             training = pool.training(name)
-        except InputError:
+        except (OSError, InputError):
             return TrainingStatus(name, "", word, rounds, 0, None, result.submit_s, why)
     elif name in state.ended:
         return _of_damaged_result(pool, state, name)

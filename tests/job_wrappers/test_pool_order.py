@@ -17,10 +17,12 @@ from job_wrappers.executor.footprint import Footprint
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import main, own_type
-from job_wrappers.pool.folder import FOLDERS, Desk, Place, PoolFolder
+from job_wrappers.pool.asked import Asked, add_all
+from job_wrappers.pool.folder import Desk, Place, PoolFolder
 from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
-from job_wrappers.pool.order import PoolOrder
+from job_wrappers.pool.order import IDLE_S, POLL_S, PoolOrder
+from slurm_plugin.pool.folder import FOLDERS, Pool
 
 
 @pytest.fixture
@@ -28,8 +30,7 @@ def folder(tmp_path: Path) -> PoolFolder:
     for name in FOLDERS:
         (tmp_path / name).mkdir()
     made = PoolFolder(tmp_path)
-    for name in ("a", "b"):
-        made.add({"name": name, "make": "jobs.py:make", "rounds": 3, "scale": 2, "key": "k"})
+    add_all(tmp_path, [Asked(name, "jobs.py:make", 3, 2, key="k") for name in ("a", "b")])
     return made
 
 
@@ -80,6 +81,17 @@ def test_what_has_begun_since_an_order_was_written_is_left_out_of_it(
     assert [json.loads(line)["what"] for line in began] == ["began"] * 4
 
 
+def test_a_member_forgets_what_had_begun_when_its_order_was_written(
+    folder: PoolFolder, member: Turns
+) -> None:
+    for begun in range(20):
+        member.ordered(begun, ("a", 0, 0))
+        assert member.next() == Task("a", 0, 0)
+    member.ordered(19, ("a", 0, 0), ("b", 0, 0))
+    assert member.next() == Task("b", 0, 0)
+    assert member.order._begun == [Task("a", 0, 0), Task("b", 0, 0)]
+
+
 def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turns) -> None:
     member.ordered(0, ("a", 1, 0), ("b", 0, 0))
     # What stands behind it waits, too: that is the order.
@@ -95,6 +107,22 @@ def test_a_task_is_taken_once_its_round_is_open(folder: PoolFolder, member: Turn
     assert member.next() == Task("b", 0, 0)
 
 
+def test_a_member_looks_less_often_while_it_has_no_tasks(
+    member: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    member.looks = 50
+    assert member.order.next() is None
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [IDLE_S, IDLE_S]
+    # A round that is about to open is waited for as closely as ever.
+    pauses.clear()
+    member.ordered(0, ("a", 1, 0))
+    assert member.next() is None
+    assert pauses == [POLL_S] * 3
+
+
 def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     folder: PoolFolder, member: Turns
 ) -> None:
@@ -106,7 +134,36 @@ def test_tasks_of_what_has_ended_or_cannot_be_read_are_passed_over(
     assert member.order.over("a")
     assert not member.order.over("b")
     told = [json.loads(t) for t in (folder.path / "outcomes" / "m.jsonl").read_text().splitlines()]
-    assert [line["job"] for line in told if line["what"] == "failed"] == ["c"]
+    (failed,) = [line for line in told if line["what"] == "failed"]
+    assert failed["job"] == "c"
+    assert failed["why"].startswith(f"{folder.path}/trainings/c.json: Expecting value")
+
+
+def test_a_file_that_is_damaged_while_its_training_is_under_way_waits_to_be_mended(
+    folder: PoolFolder, member: Turns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder.path / "trainings" / "a.json"
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    (folder.rounds / "a").mkdir()
+    member.ordered(0, ("a", 0, 0), ("b", 0, 0), ("a", 0, 1))
+    assert [member.next(), member.next()] == [Task("b", 0, 0), None]
+    assert "failed" not in (folder.path / "outcomes" / "m.jsonl").read_text()
+    said = capsys.readouterr().err
+    assert said.count("it is under way: mend the file") == said.count(str(path)) == 1
+    path.write_text(whole)
+    # The scheduler orders anew what has not begun for 10 s.
+    member.ordered(1, ("a", 0, 0))
+    assert member.next() == Task("a", 0, 0)
+
+
+def test_a_line_of_outcomes_is_closed_once_it_is_told(folder: PoolFolder, member: Turns) -> None:
+    member.desk.tell("failed", job="a", why="no data")
+    outcomes = folder.path / "outcomes" / "m.jsonl"
+    assert json.loads(outcomes.read_text())["job"] == "a"
+    # An NFS client sends it at the latest then, and while it is open perhaps never.
+    opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert outcomes not in opened
 
 
 def test_a_line_of_outcomes_begins_where_none_has_whatever_stands_before_it(
@@ -195,6 +252,21 @@ def test_a_member_that_shows_itself_asks_anew_whether_trainings_or_the_pool_have
     assert opened == [folder.path, folder.path / "results"]
 
 
+def test_a_member_that_was_forgotten_while_it_was_silent_shows_itself_again(
+    folder: PoolFolder, member: Turns
+) -> None:
+    pool = Pool(folder.path)
+    before = pool.member("m")
+    member.ordered(0, ("a", 0, 0))
+    assert member.next() == Task("a", 0, 0)
+    # As the scheduler does with one that was suspended for an hour.
+    pool.forget("m")
+    member.desk.beat()
+    assert pool.member("m") == before
+    member.ordered(1, ("b", 0, 0))
+    assert member.next() == Task("b", 0, 0)
+
+
 class Broken:
     """An executor whose device breaks under its first task."""
 
@@ -230,7 +302,7 @@ def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_trainin
     # As many as the host has room for, of which another member has a half.
     assert "cuda:0 cannot be used here: 20 are gone" in capsys.readouterr().err
     assert not list((folder.path / "members").iterdir())
-    assert [path.read_text() for path in (folder.path / "outcomes").iterdir()] == [""]
+    assert not list((folder.path / "outcomes").iterdir())
 
 
 def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import runpy
 from collections import UserDict
@@ -15,9 +16,9 @@ import pytest
 from job_wrappers import tensor_file
 from job_wrappers.executor import Work
 from job_wrappers.pool import result, search, submit
-from job_wrappers.pool.folder import FOLDERS
+from job_wrappers.pool.asked import SCHEMA
 from slurm_plugin.pool import create
-from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.folder import FOLDERS, Pool
 from slurm_plugin.pool.records import Result
 from tests.job_wrappers.worlds import ROOT
 
@@ -93,6 +94,41 @@ def test_a_script_that_was_interrupted_may_be_run_again(pool: Pool) -> None:
     assert pool.training("s-001").arguments == {"rate": 0.5}
 
 
+def test_what_is_as_by_default_need_not_stand_in_the_file_of_the_same_training(pool: Pool) -> None:
+    path = pool.path / "trainings" / "x.json"
+    said = {"schema": SCHEMA, "name": "x", "make": "module:function", "rounds": 5, "submit_s": 1.0}
+    path.write_text(json.dumps({**said, "key": "function"}))
+    submit(pool.path, "module:function", rounds=5, name="x")
+    others: list[dict[str, Any]] = [{"rounds": 6}, {"seed": 1}, {"arguments": {"rate": 1.0}}]
+    for other in others:
+        values = {"rounds": 5, "name": "x", **other}
+        with pytest.raises(ValueError, match="has a training 'x' already, and another one"):
+            submit(pool.path, "module:function", **values)
+    assert pool.training("x").submit_s == 1.0
+
+
+def test_a_name_that_is_taken_meanwhile_ends_a_search_which_tells_what_it_has_added(
+    pool: Pool,
+) -> None:
+    # Another host is shown it before it can read it.
+    (pool.path / "trainings" / "s-001.json").symlink_to("nowhere")
+    with pytest.raises(ValueError, match=r"'s-001' already; .*; 1 were added before, s-000 to s-0"):
+        search(pool.path, "module:function", [{}] * 3, rounds=5, name="s")
+    assert pool.training("s-000").group == "s"
+
+
+def test_a_pool_that_would_have_too_many_trainings_gets_none(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_wrappers.pool.asked.MOST_TRAININGS", 3)
+    search(pool.path, "module:function", [{}] * 2, rounds=5, name="s")
+    with pytest.raises(ValueError, match="has 2 trainings, and 3 are the most; nothing was added"):
+        search(pool.path, "module:function", [{}] * 2, rounds=5, name="t")
+    assert search(pool.path, "module:function", [{}] * 3, rounds=5, name="s")[2] == "s-002"
+    # What is there is no addition.
+    search(pool.path, "module:function", [{}] * 3, rounds=5, name="s")
+
+
 def test_who_submits_to_a_pool_that_was_stopped_is_warned(pool: Pool) -> None:
     pool.stop()
     with pytest.warns(UserWarning, match="what is submitted waits; once it has ended, `hetsched"):
@@ -121,7 +157,7 @@ def test_a_result_tells_where_its_weights_are_and_what_was_tried(
     state = pool.state("x", 5)
     state.parent.mkdir()
     tensor_file.write(state, {"round": 5}, {"weight": 1.5})
-    pool.end("x", Result("hetsched-pool/1", "", "rounds/x/round-000005.state", (2.0,), 1.0, 2.0, 5))
+    pool.end("x", Result(SCHEMA, "", "rounds/x/round-000005.state", (2.0,), 1.0, 2.0, 5))
     monkeypatch.chdir(pool.path)
     found = result(".", "x")
     assert found is not None
@@ -147,7 +183,7 @@ def test_the_page_s_lines_find_the_best_rate_and_its_weights(
         state.parent.mkdir()
         tensor_file.write(state, {"round": 5}, {"model": {"weight": loss}, "optimizer": {}})
         where = str(state.relative_to(pool.path))
-        pool.end(name, Result("hetsched-pool/1", failed, where, (9.0, loss), 1.0, 2.0, 5))
+        pool.end(name, Result(SCHEMA, failed, where, (9.0, loss), 1.0, 2.0, 5))
     monkeypatch.chdir(tmp_path)
     found = runpy.run_path("best.py")
     assert found["best"]["arguments"] == {"rate": 0.7}

@@ -18,7 +18,6 @@ from job_wrappers.outcome import STOPPED
 from job_wrappers.pool import result, search, submit
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.state import cancel
-from slurm_plugin.pool.submission import Asked
 from slurm_plugin.pool.submission import submit as from_the_command
 from tests.job_wrappers.torch import executor_jobs
 from tests.job_wrappers.torch.pools import STANDBY, LivePool, kill, training, wait_until
@@ -221,13 +220,14 @@ def test_what_is_submitted_from_python_is_what_the_scheduler_reads(tmp_path: Pat
         rates = [{"width": width} for width in (8, 16)]
         names = search(pool.path, executor_jobs.classifier, rates, rounds=5, name="s", scale=2)
         assert names == ["s-000", "s-001"]
-        asked = Asked(
-            *(f"{executor_jobs.__file__}:classifier", 5),
-            scale=2,
+        names, _ = from_the_command(
+            *(Pool(pool.path), f"{executor_jobs.__file__}:classifier"),
             name="t",
+            rounds=5,
+            scale=2,
             each=(("width", (8, 16)),),
         )
-        assert from_the_command(Pool(pool.path), asked).names == ["t-000", "t-001"]
+        assert names == ["t-000", "t-001"]
         one, other = (Pool(pool.path).training(name) for name in ("s-001", "t-001"))
         told = replace(other, name="s-001", group="s", submit_s=one.submit_s)
         assert told == one

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurm_plugin.pool.folder import Pool, create
-from slurm_plugin.pool.records import SCHEMA, Member, Training
+from job_wrappers.pool.asked import SCHEMA
+from slurm_plugin.pool.creation import create
+from slurm_plugin.pool.folder import Pool
+from slurm_plugin.pool.records import Member, Training
 from slurm_plugin.pool.state import process_space
 
 
@@ -22,6 +26,22 @@ def pool(path: Path, policy: str = "hlas") -> Pool:
 def training(name: str, rounds: int = 2, scale: int = 1, **others: Any) -> Training:
     others.setdefault("submit_s", 1.0)
     return Training(SCHEMA, name, "jobs.py:make", rounds, scale, key="make", **others)
+
+
+def add(pool: Pool, training: Training) -> None:
+    path = pool.path / "trainings" / f"{training.name}.json"
+    path.write_text(json.dumps(asdict(training)))
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
 class Hand:

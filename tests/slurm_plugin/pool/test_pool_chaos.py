@@ -13,7 +13,7 @@ import pytest
 from hetsched_core.policy import make_policy
 from slurm_plugin.pool import Scheduler, state
 from slurm_plugin.pool.folder import Pool
-from tests.slurm_plugin.pool.members import Hand, pool, training
+from tests.slurm_plugin.pool.members import Hand, add, pool, training
 from tests.slurm_plugin.pool.test_pool_scheduler import POLICIES
 
 Task = tuple[str, int, int]
@@ -75,7 +75,7 @@ def test_whatever_happens_in_whatever_order_each_training_ends_with_all_of_its_r
         if turn < 2000 and turn % 300 == 0:
             name = f"t{len(scales)}"
             scales[name] = draw.randint(1, 3)
-            made.add(training(name, draw.randint(2, 6), scales[name], group="g"))
+            add(made, training(name, draw.randint(2, 6), scales[name], group="g"))
         odd = draw.random()
         if odd < 0.3:
             by.step()

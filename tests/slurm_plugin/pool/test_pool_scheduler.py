@@ -12,14 +12,15 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
+from job_wrappers.pool.asked import MOST_ROUNDS, SCHEMA
 from slurm_plugin.pool import Scheduler, folder, state
 from slurm_plugin.pool.folder import OutcomeReader, Pool
 from slurm_plugin.pool.lock import only_one, scheduled
-from slurm_plugin.pool.records import Line
-from slurm_plugin.pool.scheduler import pool_policies
+from slurm_plugin.pool.records import Line, Result
+from slurm_plugin.pool.scheduler import IDLE_S, POLL_S, pool_policies
 from slurm_plugin.pool.state import cancel
-from slurm_plugin.pool.status import status
-from tests.slurm_plugin.pool.members import Hand, pool, training
+from slurm_plugin.pool.status import REJECTED, status
+from tests.slurm_plugin.pool.members import Hand, add, pool, room_for, training
 
 POLICIES = ("allox", "hare", "hlas", "hlas-l", "hlas-p", "sched-homo")
 
@@ -52,7 +53,7 @@ def test_every_policy_of_tasks_runs_each_task_of_all_trainings_once(
     made = pool(tmp_path)
     hands = [Hand(made, "a0"), Hand(made, "a1", "t4"), Hand(made, "b0")]
     for name, rounds in (("x", 3), ("y", 2), ("z", 2)):
-        made.add(training(name, rounds, 2, group="search"))
+        add(made, training(name, rounds, 2, group="search"))
     groups = {"groups": "3"} if policy.startswith("hlas") else {}
     ran = worked_off(scheduler(made, policy, **groups), hands, scale=2)
     wanted = {f"{n} {r} {k}" for n, rounds in (("x", 3), ("y", 2), ("z", 2))
@@ -76,13 +77,13 @@ def test_the_tail_of_an_order_is_replaced_when_a_training_comes_and_what_runs_go
 ) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
-    made.add(training("long", 50))
+    add(made, training("long", 50))
     made_by.step()
     assert hand.order()[:2] == [("long", 0, 0), ("long", 1, 0)]
     hand.begin()
     made_by.step()
     # By weight it goes before all that has not begun.
-    made.add(training("urgent", 2, weight=1000.0))
+    add(made, training("urgent", 2, weight=1000.0))
     made_by.step()
     assert hand.order()[:3] == [("urgent", 0, 0), ("urgent", 1, 0), ("long", 1, 0)]
 
@@ -92,12 +93,12 @@ def test_a_task_of_an_older_order_that_begins_meanwhile_is_not_given_to_another_
 ) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
-    made.add(training("long", 50))
+    add(made, training("long", 50))
     made_by.step()
     hand.run()
     made_by.step()
     older = hand.order()
-    made.add(training("urgent", 1, weight=1000.0))
+    add(made, training("urgent", 1, weight=1000.0))
     made_by.step()
     assert hand.order()[1] == ("urgent", 0, 0)
     # It was given this one before the other came, and so begins it; and then the next of the order
@@ -118,7 +119,7 @@ def test_what_a_member_ran_when_it_was_killed_is_run_by_another_and_no_more_is_l
     made = pool(tmp_path)
     lost, other = Hand(made, "a0"), Hand(made, "b0")
     made_by = scheduler(made, "hlas", groups="2")
-    made.add(training("x", 2, 2))
+    add(made, training("x", 2, 2))
     made_by.step()
     assert {lost.begin()[2], other.begin()[2]} == {0, 1}
     # One has trained, and was killed before its gradient was there; the other's is.
@@ -138,7 +139,7 @@ def test_a_training_ends_with_the_loss_of_its_last_task_however_late_that_is_tol
 ) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made_by.step()
     task = hand.begin()
     # The process that trains is quicker to write what it has learned than the member is to tell.
@@ -155,10 +156,10 @@ def test_a_training_ends_with_the_loss_of_its_last_task_however_late_that_is_tol
 def test_a_plan_made_anew_gives_no_member_what_another_one_runs(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hands, made_by = [Hand(made, "a0"), Hand(made, "b0")], scheduler(made, "hare")
-    made.add(training("x", 1, 5))
+    add(made, training("x", 1, 5))
     made_by.step()
     begun = [hand.begin() for hand in hands]
-    made.add(training("y", 1))
+    add(made, training("y", 1))
     made_by.step()
     tasks = [*begun, *(task for hand in hands for task in hand.order() if task[0] == "x")]
     assert sorted(tasks) == [("x", 0, number) for number in range(5)]
@@ -167,7 +168,7 @@ def test_a_plan_made_anew_gives_no_member_what_another_one_runs(tmp_path: Path) 
 def test_a_task_that_runs_a_second_time_stands_for_no_other_one(tmp_path: Path) -> None:
     made = pool(tmp_path)
     lost, other = Hand(made, "a0"), Hand(made, "b0")
-    made.add(training("x", 9))
+    add(made, training("x", 9))
     made_by = scheduler(made, "hare")
     made_by.step()
     first, then = (lost, other) if lost.order() else (other, lost)
@@ -185,7 +186,7 @@ def test_a_round_of_which_only_the_step_is_missing_is_closed_by_one_of_its_tasks
 ) -> None:
     made = pool(tmp_path)
     lost, other = Hand(made, "a0"), Hand(made, "b0")
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made_by = scheduler(made, "hare")
     made_by.step()
     first, then = (lost, other) if lost.order() else (other, lost)
@@ -204,7 +205,7 @@ def test_a_step_that_was_lost_is_made_up_for_though_another_that_trained_is_ther
 ) -> None:
     made = pool(tmp_path)
     lost, other = Hand(made, "a0"), Hand(made, "b0")
-    made.add(training("x", 1, 2))
+    add(made, training("x", 1, 2))
     made_by = scheduler(made, "hlas", groups="2")
     made_by.step()
     for hand in (other, lost):
@@ -224,7 +225,7 @@ def test_the_next_scheduler_goes_on_where_the_last_was_killed(tmp_path: Path) ->
     made = pool(tmp_path)
     hands = [Hand(made, "a0"), Hand(made, "b0", "t4")]
     for name in "xyz":
-        made.add(training(name, 4))
+        add(made, training(name, 4))
     first = scheduler(made, "hlas-p", groups="2")
     first.step()
     done = [hand.run() for hand in hands]
@@ -248,7 +249,7 @@ def test_members_come_and_go_and_all_is_planned_anew(tmp_path: Path) -> None:
     made = pool(tmp_path)
     one = Hand(made, "a0")
     for name in "xyz":
-        made.add(training(name, 3))
+        add(made, training(name, 3))
     made_by = scheduler(made, "allox")
     made_by.step()
     one.begin()
@@ -293,7 +294,7 @@ def silent(made_by: Scheduler, hand: Hand) -> None:
 def test_a_member_that_was_silent_runs_again_what_it_began_before_and_lost(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     made_by.step()
     # It has trained, and its gradient was lost with the file system.
     hand.train(hand.begin())
@@ -304,7 +305,7 @@ def test_a_member_that_was_silent_runs_again_what_it_began_before_and_lost(tmp_p
 def test_a_member_that_was_silent_while_it_trained_is_in_its_task_still(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     made_by.step()
     task = hand.begin()
     made_by.step()
@@ -318,7 +319,7 @@ def test_a_task_that_was_told_before_its_training_was_seen_counts_once(tmp_path:
     hand, made_by = Hand(made, "a0"), scheduler(made)
     hand.train(hand.begin(("x", 0, 0)))
     made_by.step()
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     made_by.step()
     assert made_by.state.begun["a0"] == 1
     assert made_by.state.stations["a0"].busy_s == 0.5
@@ -328,7 +329,7 @@ def test_a_task_that_was_told_before_its_training_was_seen_counts_once(tmp_path:
 def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made, "hare")
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     made_by.step()
     plans = made_by.plans
     assert hand.order()[0] == ("x", 0, 0)
@@ -336,7 +337,7 @@ def test_a_task_that_a_member_has_dropped_is_planned_anew(tmp_path: Path) -> Non
     made_by.step()
     assert made_by.plans == plans
     made_by.state._clock = lambda: time.time() + 11.0
-    made.add(training("urgent", 1, weight=1000.0))
+    add(made, training("urgent", 1, weight=1000.0))
     made_by.step()
     assert hand.order()[0] == ("urgent", 0, 0)
 
@@ -346,12 +347,12 @@ def test_a_task_whose_end_was_told_in_a_torn_line_has_ended_once_its_round_has(
 ) -> None:
     made, now = pool(tmp_path), [1000.0]
     hand = Hand(made, "a0", clock=lambda: now[0])
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made_by = Scheduler(made, make_policy("hlas", {}), clock=lambda: now[0])
     made_by.step()
     hand.store(hand.begin())
     made_by.step()
-    made.add(training("y", 1))
+    add(made, training("y", 1))
     made_by.step()
     assert made.result("x") is None
     now[0] += state.TOLD_S + 1.0
@@ -374,7 +375,7 @@ def test_a_training_whose_states_are_gone_fails_with_that_and_one_that_is_lost_c
 
     hands = [Hand(made, id_, clock=clock) for id_ in ("a0", "b0")]
     for name in ("x", "y"):
-        made.add(training(name, 9))
+        add(made, training(name, 9))
     made_by = Scheduler(made, make_policy("hlas", {"groups": "2"}), clock=clock)
     made_by.step()
     for _ in range(3):
@@ -407,7 +408,7 @@ def test_a_file_that_is_damaged_when_its_training_is_under_way_does_not_end_it(
 ) -> None:
     made, said = pool(tmp_path), list[str]()
     hand = Hand(made, "a0")
-    made.add(training("x", 3))
+    add(made, training("x", 3))
     scheduler(made).step()
     hand.run()
     path = made.path / "trainings" / "x.json"
@@ -424,12 +425,47 @@ def test_a_file_that_is_damaged_when_its_training_is_under_way_does_not_end_it(
     assert status(made).problems == ()
 
 
+def test_a_folder_or_a_member_that_cannot_be_read_is_told_of_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    made, said = pool(tmp_path), list[str]()
+    hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
+    rounds, member = made.path / "rounds" / "x", made.path / "members" / "b0.json"
+    for path in (rounds, member):
+        path.symlink_to(path)
+    for name in ("x", "y"):
+        add(made, training(name, 2))
+    made_by.step()
+    assert hand.run() == ("y", 0, 0)
+    for problems in (said, status(made).problems):
+        assert [str(path) in " ".join(problems) for path in (rounds, member)] == [True, True]
+    rounds.unlink()
+    made_by.step()
+    # One that was seen before stays where it was.
+    away = rounds.with_name("away")
+    hand.begin(("x", 0, 0))
+    hand.train(("x", 0, 0))
+    hand.store(("x", 0, 0))
+    made_by.step()
+    rounds.rename(away)
+    rounds.symlink_to(rounds)
+    made_by.step()
+    assert made_by.state.active["x"].rounds == 1
+    rounds.unlink()
+    away.rename(rounds)
+    member.unlink()
+    worked_off(made_by, [hand])
+    assert status(made).problems == ()
+    assert [made.end_of(name).rounds for name in ("x", "y")] == [2, 2]
+    assert len(said) == 2
+
+
 def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cancelled(
     tmp_path: Path,
 ) -> None:
     made = pool(tmp_path)
     hangs, other = Hand(made, "a0"), Hand(made, "b0")
-    made.add(training("x", 9))
+    add(made, training("x", 9))
     made_by = scheduler(made, "hare")
     made_by.step()
     hangs, other = (hangs, other) if hangs.order() else (other, hangs)
@@ -437,7 +473,7 @@ def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cance
     made_by.step()
     cancel(made, "x")
     for name in "yz":
-        made.add(training(name, 3))
+        add(made, training(name, 3))
     made_by.step()
     assert hangs.order() == []
     assert {task[0] for task in other.order()} == {"y", "z"}
@@ -447,13 +483,42 @@ def test_nothing_is_planned_for_a_member_that_hangs_in_a_training_that_was_cance
     assert hangs.order()
 
 
+def test_what_ended_a_training_first_stays(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    hand, made_by = Hand(made, "a0"), scheduler(made)
+    add(made, training("x", 3))
+    made_by.step()
+    hand.tell(what="failed", job="x", why="it was ended")
+    made_by.state.observe()
+    # Its user is quicker than the scheduler, which has looked already.
+    cancel(made, "x")
+    for name, result in made_by.state.close():
+        assert not made.end(name, result)
+    ended = made.result("x")
+    assert ended is not None
+    assert ended.failed == "cancelled"
+
+
+def test_a_training_that_never_began_has_no_state(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    for name in ("waits", "begins"):
+        add(made, training(name, 3))
+    made.state("begins", 0).parent.mkdir()
+    made.state("begins", 0).touch()
+    states = []
+    for name in ("waits", "begins"):
+        cancel(made, name)
+        states.append(made.end_of(name).state)
+    assert states == ["", "rounds/begins/round-000000.state"]
+
+
 def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
     tmp_path: Path,
 ) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("bad", 3, submit_s=1.0))
-    made.add(training("good", 3, submit_s=2.0))
+    add(made, training("bad", 3, submit_s=1.0))
+    add(made, training("good", 3, submit_s=2.0))
     made_by.step()
     hand.begin()
     hand.tell(what="failed", job="bad", why="its data is gone")
@@ -468,7 +533,7 @@ def test_a_training_that_fails_ends_with_the_reason_and_takes_no_other_with_it(
 def test_times_are_estimated_by_the_published_rates_and_then_learned(tmp_path: Path) -> None:
     made = pool(tmp_path)
     fast, slow = Hand(made, "a0", "v100"), Hand(made, "b0", "k80")
-    made.add(training("x", 30))
+    add(made, training("x", 30))
     made_by = scheduler(made, "hare")
     made_by.step()
     times = made_by.state.times
@@ -493,10 +558,10 @@ def test_times_are_estimated_by_the_published_rates_and_then_learned(tmp_path: P
 def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "MOST_BYTES", 1 << 12)
+    monkeypatch.setattr(folder, "MOST_READ", 1 << 12)
     made = pool(tmp_path)
     hand = Hand(made, "a0")
-    made.add(training("x", 200))
+    add(made, training("x", 200))
     for round_ in range(200):
         task = hand.begin(("x", round_, 0))
         hand.train(task)
@@ -507,12 +572,20 @@ def test_a_result_has_all_losses_however_much_was_told_before_the_scheduler_came
     assert len(result.losses) == 200
 
 
+def test_a_result_of_as_many_rounds_as_there_may_be_is_read_again(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    longest = -2.2250738585072014e-308
+    result = Result(SCHEMA, "", "", (longest,) * MOST_ROUNDS, 1.0, 2.0, MOST_ROUNDS)
+    made.end("x", result)
+    assert made.end_of("x") == result
+
+
 def test_times_are_known_at_once_when_the_job_is_started_again_with_other_members(
     tmp_path: Path,
 ) -> None:
     made = pool(tmp_path)
     before = Hand(made, "a0", "t4")
-    made.add(training("x", 3))
+    add(made, training("x", 3))
     made_by = scheduler(made)
     made_by.step()
     before.run(train_s=7.0)
@@ -529,7 +602,7 @@ def test_a_look_costs_no_more_after_many_rounds_and_many_members(
 ) -> None:
     made = pool(tmp_path)
     Hand(made, "a0")
-    made.add(training("x", 10_000))
+    add(made, training("x", 10_000))
     made_by = scheduler(made)
     for at in range(50):
         Hand(made, f"gone{at}").train(("x", at, 0))
@@ -553,10 +626,10 @@ def test_a_look_costs_no_more_after_many_rounds_and_many_members(
     assert made_by.state.active["x"].loss() is loss
 
 
-def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_lines_of_members_that_are_none_are_passed_over_and_told_by_status(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     made_by.step()
     hand.tell(what="began", job="../x", round=0, number=0, at_s=1.0)
     hand.tell(what="began", job="x", round=-1, number=0, at_s=1.0)
@@ -564,7 +637,7 @@ def test_lines_of_members_that_are_none_are_counted_and_passed_over(tmp_path: Pa
     with (made.path / "outcomes" / "a0.jsonl").open("a") as file:
         file.write("not JSON\n[]\n")
     worked_off(made_by, [hand])
-    assert made_by.state._outcomes.rejected == 5
+    assert status(made).problems == (f"5 {REJECTED}",)
 
 
 def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_other(
@@ -576,7 +649,7 @@ def test_a_training_that_cannot_be_read_ends_with_its_reason_and_holds_up_no_oth
     )
     assert [t.state for t in status(made).trainings] == ["failed"]
     made_by = scheduler(made)
-    made.add(training("good", 2))
+    add(made, training("good", 2))
     made.stop(when_done=True)
     worked_off(made_by, [Hand(made, "a0")])
     made_by.step()
@@ -595,7 +668,7 @@ def test_a_training_that_cannot_be_read_just_now_is_not_done_and_is_not_cancelle
     hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
     away = made.path / "trainings" / "away.json"
     away.symlink_to(away)
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made.stop(when_done=True)
     made_by.step()
     hand.run()
@@ -607,7 +680,7 @@ def test_a_training_that_cannot_be_read_just_now_is_not_done_and_is_not_cancelle
     with pytest.raises(InputError, match=r"'away' was not cancelled: .*symbolic links"):
         cancel(made, "away")
     away.unlink()
-    made.add(training("away", 1))
+    add(made, training("away", 1))
     made_by.step()
     hand.run()
     made_by.step()
@@ -623,7 +696,7 @@ def test_a_file_whose_name_no_training_can_have_is_told_of_and_holds_up_nothing(
     hand, made_by = Hand(made, "a0"), Scheduler(made, make_policy("hlas", {}), said.append)
     for name in ("y" * 245, "a b"):
         (made.path / "trainings" / f"{name}.json").write_text("{}")
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made.stop(when_done=True)
     made_by.step()
     hand.run()
@@ -658,6 +731,15 @@ def test_a_pool_has_one_scheduler_at_a_time_and_the_next_waits_for_its_lock(tmp_
     assert len(said) == 1
     assert "another scheduler runs the pool" in said[0]
     assert not scheduled(made.path)
+
+
+def test_a_scheduler_has_its_lock_where_the_disk_is_full(tmp_path: Path) -> None:
+    made = pool(tmp_path)
+    with room_for(0), only_one(made.path, lambda: True) as held:
+        assert held
+        assert scheduled(made.path)
+    with only_one(made.path, lambda: True):
+        assert (made.path / "scheduler.lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_scheduler_whose_lock_file_is_removed_ends_and_says_so(tmp_path: Path) -> None:
@@ -697,7 +779,7 @@ def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_
     made, said, fails = pool(tmp_path), list[str](), [0]
     made_by = Scheduler(made, make_policy("hlas", {}), said.append)
     hand = Hand(made, "a0")
-    made.add(training("x", 2))
+    add(made, training("x", 2))
     for _ in range(2):
         made_by.step()
         hand.run()
@@ -721,20 +803,34 @@ def test_a_file_system_that_is_away_for_a_while_costs_nothing_but_the_while(tmp_
     assert "they are tried again" in said[0]
 
 
+def test_a_scheduler_looks_less_often_while_no_gpu_runs_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, pauses = pool(tmp_path), list[float]()
+    Hand(made, "a0")
+    made_by = scheduler(made)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    made_by.run(lambda: len(pauses) == 50)
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [IDLE_S, IDLE_S]
+    add(made, training("x", 3))
+    pauses.clear()
+    made_by.run(lambda: len(pauses) == 3)
+    assert pauses == [POLL_S] * 3
+
+
 def test_a_training_whose_result_cannot_be_written_ends_once_it_can(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made_by.step()
     hand.run()
-    in_its_way = made.path / "results" / "x.json"
-    in_its_way.mkdir()
-    (in_its_way / "y").touch()
+    results = made.path / "results"
+    results.rename(made.path / "away")
     made_by.state._find_trainings = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match="cannot write"):
         made_by.step()
-    (in_its_way / "y").unlink()
-    in_its_way.rmdir()
+    (made.path / "away").rename(results)
     made_by.step()
     assert made.result("x") is not None
 
@@ -748,14 +844,6 @@ def test_a_member_s_file_of_another_name_is_none(tmp_path: Path) -> None:
     assert "b0.json: it is of 'a0'" in said[0]
 
 
-def test_a_name_is_taken_once(tmp_path: Path) -> None:
-    made = pool(tmp_path)
-    made.add(training("x"))
-    with pytest.raises(InputError, match="a training 'x' already"):
-        made.add(training("x"))
-    assert (made.path.stat().st_mode & 0o777) == 0o700
-
-
 def stopped(pool: Pool) -> bool:
     return pool.stopped
 
@@ -763,8 +851,8 @@ def stopped(pool: Pool) -> bool:
 def test_a_training_that_is_done_with_the_pool_s_last_tasks_has_a_result(tmp_path: Path) -> None:
     made = pool(tmp_path)
     hand, made_by = Hand(made, "a0"), scheduler(made)
-    made.add(training("x", 1))
-    made.add(training("y", 1, submit_s=2.0))
+    add(made, training("x", 1))
+    add(made, training("y", 1, submit_s=2.0))
     made_by.step()
     task = hand.begin()
     made.stop()
@@ -791,12 +879,13 @@ def test_a_pool_that_is_to_stop_when_it_is_done_stops_then_and_not_before(tmp_pa
     made.stop(when_done=True)
     made_by.step()
     assert not stopped(made)
-    made.add(training("x", 1))
+    add(made, training("x", 1))
     made_by.step()
     assert not stopped(made)
     hand.run()
     made_by.step()
     made_by.step()
     assert stopped(made)
+    hand.file.unlink()
     # And goes on when it is made again.
     assert not stopped(pool(tmp_path))

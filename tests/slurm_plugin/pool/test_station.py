@@ -2,7 +2,8 @@
 
 from collections import deque
 
-from slurm_plugin.pool.records import SCHEMA, Member
+from job_wrappers.pool.asked import SCHEMA
+from slurm_plugin.pool.records import Member
 from slurm_plugin.pool.station import Station, Task
 
 MEMBER = Member(SCHEMA, "a0", "n0", "", "cpu", "v100", 1, 0.0)
