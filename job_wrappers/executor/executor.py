@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from job_wrappers.executor.footprint import Footprint, host_bytes
 from job_wrappers.executor.job import Task, TaskJob
@@ -187,7 +188,7 @@ class Executor(AbstractContextManager["Executor"]):
         Raises:
             ValueError: a task is of no job of this executor, or of no round of its job.
             DeviceFailedError: a task failed, and the device cannot be used without its job either,
-                which then has not failed.
+                which then has not failed; or none of those that stand by gets ready.
         """
         order = FixedOrder(tasks) if isinstance(tasks, Sequence) else tasks
         for known in order.ahead():
@@ -286,14 +287,19 @@ class Executor(AbstractContextManager["Executor"]):
         if then is None:
             return
 
-        def prepare(process: Process) -> None:
+        def ready(process: Process) -> bool:
             deadline = time.monotonic() + (self._task_timeout_s or math.inf)
             while not process.idle():
-                ready = wait([running.connection, process.connection], LOOK_S)
-                if running.connection in ready or running.unwanted():
-                    return
+                told = wait([running.connection, process.connection], LOOK_S)
+                if running.connection in told or running.unwanted():
+                    return False
                 if time.monotonic() >= deadline:
-                    return
+                    return False
+            return True
+
+        def prepare(process: Process) -> None:
+            if not ready(process):
+                return
             stay = self._kept(names)
             # What must leave first is taken from the device before the task itself.
             room = all(name in stay for name, p in self._running.items() if p.held)
@@ -303,19 +309,50 @@ class Executor(AbstractContextManager["Executor"]):
                 # From now on, whenever it says so.
                 process.held = process.size
 
+        try:
+            # One that is not ready yet is not given a job, nor waited for, while another trains.
+            if then.job not in self._running and not ready(self._first()):
+                return
+        except JobFailedError:
+            return  # not the job's fault; another is found when its task comes
         self._try(then.job, prepare)
 
     def _of(self, name: str) -> Process:
         """Return the process of a job, given one from those that stand by if need be."""
         if name not in self._running:
-            process = self._standby.popleft() if self._standby else self._start()
+            job, folder = asdict(self._jobs[name]), str(self._folder.resolve())
+            process = self._asked("take", job=job, folder=folder, timeout_s=ROUND_TIMEOUT_S)
+            self._standby.popleft()
             process.unwanted = partial(self._ended, name)
             self._running[name] = process
             self._begun.add(name)
-            job, folder = asdict(self._jobs[name]), str(self._folder.resolve())
-            process.ask("take", job=job, folder=folder, timeout_s=ROUND_TIMEOUT_S)
             self._stand_by()
         return self._running[name]
+
+    def _asked(self, do: str, **values: Any) -> Process:
+        """Return the first of those that stand by, once it is ready and was given something to do.
+
+        What becomes of one before, out of memory perhaps, is no job's fault: the next is asked.
+
+        Raises:
+            DeviceFailedError: that one has ended, too, or cannot use the device.
+        """
+        for last in (False, True):
+            process = self._first()
+            try:
+                process.settle(START_TIMEOUT_S)
+                process.ask(do, **values)
+                break
+            except JobFailedError as error:
+                self._standby.popleft()
+                if last:
+                    raise self._broken(error) from None
+        return process
+
+    def _first(self) -> Process:
+        if not self._standby:
+            self._standby.append(self._start())
+        return self._standby[0]
 
     def _stand_by(self) -> None:
         waiting = len(self._jobs) - len(self._begun) + self._expected
@@ -347,12 +384,9 @@ class Executor(AbstractContextManager["Executor"]):
 
     def _try_device(self) -> None:
         """Have a process without a job use the device: what breaks it breaks it for all."""
-        if not self._standby:
-            self._standby.append(self._start())
+        process = self._asked("try")
         try:
-            self._standby[0].settle(START_TIMEOUT_S)
-            self._standby[0].ask("try")
-            self._standby[0].settle(TRY_TIMEOUT_S)
+            process.settle(TRY_TIMEOUT_S)
         except JobFailedError as error:
             raise self._broken(error) from None
 

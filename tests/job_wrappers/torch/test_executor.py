@@ -256,6 +256,27 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_what_is_killed_while_it_stands_by_fails_no_job_and_another_takes_its_place(
+    ready: bool, tmp_path: Path
+) -> None:
+    bad, well = job("vandal", 1, 1, how="raises", in_round=0), THREE[0]
+    with Executor(tmp_path, [bad, well], standby=1, expected=9) as executor:
+        outcomes = executor.run([*well.tasks()[:2], *bad.tasks(), *well.tasks()[2:]])
+        found = []
+        for _ in range(2):
+            if ready:
+                executor.await_standby()
+            stands_by = executor._standby[0].pid
+            os.kill(stands_by, 9)
+            os.waitid(os.P_PID, stands_by, os.WEXITED | os.WNOWAIT)
+            # A job would be given to it; later the device may be tried with it.
+            found += [next(outcomes).failed for _ in range(2)]
+        found += [o.failed for o in outcomes]
+    assert [why[-4:] for why in found] == ["", "", "gone", "", ""]
+    assert same(final(tmp_path, well), alone(well))
+
+
 def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
     with (
         Executor(tmp_path, [THREE[0]], device="cuda:99", standby=1) as executor,
