@@ -118,6 +118,9 @@ class Process:
         deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         try:
             while not self.connection.poll(max(0.0, min(LOOK_S, deadline - time.monotonic()))):
+                # What it has forked may hold its end of the connection open.
+                if self._process.poll() is not None and not self.connection.poll():
+                    raise JobFailedError(self._end())
                 late = time.monotonic() >= deadline
                 if late or self.unwanted():
                     self.kill()

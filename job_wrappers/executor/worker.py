@@ -33,7 +33,10 @@ def main(words: list[str]) -> int:
     # job's code starts is not to be.
     for number in DEAF_TO.split():
         signal.signal(signal.Signals[f"SIG{number}"], lambda *_: None)
-    connection = Connection(int(words[0]))
+    descriptor = int(words[0])
+    # A helper that had it would keep the other end from seeing that this process is gone.
+    os.set_inheritable(descriptor, False)
+    connection = Connection(descriptor)
     # What the job's code starts ends with this process, and never answers for it.
     own = os.getpid()
     offspring.adopt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -133,6 +134,14 @@ def vandal(how: str, in_round: int = 1, sleeps: str = "3600") -> Work:
                 return 1.0
             if how == "answers":
                 _answer_twice()
+            if how == "hands on":
+                # It fails where it has the connection.
+                look = f"[ ! -e /proc/self/fd/{_connection().fileno()} ]"
+                subprocess.run(["sh", "-c", look], close_fds=False, check=True)
+            if how == "is killed and held":
+                held = [_connection().fileno()]
+                subprocess.Popen(["sleep", "3600"], pass_fds=held)
+                os.kill(os.getpid(), 9)
         found = work.loss(model, batch)
         return found * float("nan") if how == "diverges" and now["round"] == in_round else found
 
@@ -149,9 +158,13 @@ def _leave_a_daemon(sleeps: str) -> None:
     os.wait()
 
 
-def _answer_twice() -> None:
+def _connection() -> Connection:
     (connection,) = (c for c in gc.get_objects() if isinstance(c, Connection))
-    connection.send_bytes(b'{"size": 1, "held": 0}')
+    return connection
+
+
+def _answer_twice() -> None:
+    _connection().send_bytes(b'{"size": 1, "held": 0}')
 
 
 def no_work() -> object:

@@ -193,6 +193,18 @@ def test_a_job_that_was_ended_by_others_and_hangs_is_not_waited_for(tmp_path: Pa
     assert [o.failed for o in outcomes] == ["it was ended", *[""] * 4]
 
 
+def test_a_process_that_is_killed_is_noticed_though_a_helper_holds_its_connection(
+    tmp_path: Path,
+) -> None:
+    hands_on = job("vandal", 2, 1, "hands-on", how="hands on")
+    held = job("vandal", 2, 1, "held", how="is killed and held")
+    with Executor(tmp_path, [hands_on, held]) as executor:
+        outcomes = list(executor.run([*hands_on.tasks(), *held.tasks()]))
+    # What a job starts as a rule does not get it.
+    killed = "its process was killed by SIGKILL"
+    assert [o.failed for o in outcomes] == ["", "", "", killed]
+
+
 def test_two_executors_share_the_tasks_of_a_round(tmp_path: Path) -> None:
     shared = THREE[1]
     tasks = shared.tasks()
