@@ -16,8 +16,8 @@ PART = ".part"
 
 Piece = Union[bytes, memoryview]
 
-AWAY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""Of a file system that is full or away: it may take the same file a moment later."""
+AWAY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
+"""Of a file system that is full or away: it may take or give the same file a moment later."""
 
 _FIRST_PAUSE_S = 0.1
 
@@ -26,20 +26,20 @@ _LONGEST_PAUSE_S = 5.0
 _Made = TypeVar("_Made")
 
 
-def patiently(path: Path, write: Callable[[], _Made]) -> _Made:
-    """Write something, again after pauses for as long as its file system is full or away.
+def patiently(path: Path, act: Callable[[], _Made]) -> _Made:
+    """Write or read something, again after pauses for as long as its file system is full or away.
 
     Args:
-        path: what is written, for the words on stderr.
-        write: writes it.
+        path: what is written or read, for the words on stderr.
+        act: does it.
 
     Raises:
-        OSError: it cannot be written for another reason.
+        OSError: it cannot be done for another reason.
     """
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
-            return write()
+            return act()
         except OSError as error:
             if error.errno not in AWAY:
                 raise
@@ -47,6 +47,23 @@ def patiently(path: Path, write: Callable[[], _Made]) -> _Made:
                 sys.stderr.write(f"{path}: {error.strerror}; it is tried again until it can be\n")
         time.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, 2.0 * pause_s)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file or folder is there, once its file system can tell.
+
+    Raises:
+        OSError: that cannot be told for another reason.
+    """
+
+    def look() -> bool:
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    return patiently(path, look)
 
 
 def write_whole(path: Path, pieces: Iterable[Piece]) -> None:

@@ -16,18 +16,24 @@ neither GPUs nor the order in which they came make a difference. Several that do
 
 from __future__ import annotations
 
+import errno
+import fnmatch
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from job_wrappers import files, tensor_file
 from job_wrappers.averaging import Mean
 
 GONE_S = 2.0
 """States that are not seen for so long are gone; a network file system may be late."""
+
+
+_Made = TypeVar("_Made")
 
 
 class StatesGoneError(Exception):
@@ -80,13 +86,20 @@ class Rounds:
 
     def newest(self) -> int | None:
         """Return the round that has begun last; None before the first."""
-        names = sorted(self.folder.glob("round-??????.state"))
-        return int(names[-1].name[6:12]) if names else None
+
+        def look() -> list[str]:
+            try:
+                return os.listdir(self.folder)  # noqa: PTH208 -- a glob is silent about errors
+            except FileNotFoundError:
+                return []
+
+        names = fnmatch.filter(files.patiently(self.folder, look), "round-??????.state")
+        return int(max(names)[6:12]) if names else None
 
     def has(self, round_: int, task: int) -> bool:
         """Return whether a task is done: its gradient is there, or was applied."""
         newest = self.newest()
-        return (newest is not None and newest > round_) or self._gradient(round_, task).exists()
+        return (newest is not None and newest > round_) or self._trained(round_, task)
 
     def state(self, round_: int) -> Any:
         """Return what a round begins with.
@@ -95,7 +108,7 @@ class Rounds:
             FileNotFoundError: it has not begun.
             ValueError: the file is damaged.
         """
-        return tensor_file.read(self._state(round_))[1]
+        return self._read(self._state(round_))[1]
 
     def put(self, round_: int, task: int, gradients: Mapping[str, Any], buffers: Any) -> None:
         """Leave the gradients of a task, None where there is none, and its buffers.
@@ -108,7 +121,7 @@ class Rounds:
         own = {name: gradient for name, gradient in gradients.items() if gradient is not None}
         path, tensors = self._gradient(round_, task), {"own": own, "buffers": buffers}
         try:
-            files.patiently(path, lambda: tensor_file.write(path, header, tensors))
+            self._patiently(path, lambda: tensor_file.write(path, header, tensors))
         except FileNotFoundError:
             raise self._gone() from None
 
@@ -124,27 +137,27 @@ class Rounds:
                 gradients are not finite or not of one form.
             StatesGoneError: no state is there.
         """
-        if self._state(round_ + 1).exists():
+        if files.is_there(self._state(round_ + 1)):
             return Advance.BEGUN
-        if not all(self._gradient(round_, task).exists() for task in range(self.scale)):
+        if not all(self._trained(round_, task) for task in range(self.scale)):
             return Advance.WAITS
         try:
             state = self.state(round_)
             mean = self._mean(round_, state)
         except FileNotFoundError:
             # Another executor has begun the next round meanwhile, or has removed what is damaged.
-            if self._state(round_ + 1).exists():
+            if files.is_there(self._state(round_ + 1)):
                 return Advance.BEGUN
-            if self.newest() is None:
+            if self.newest() is None and not self._away():
                 raise self._gone() from None
             return Advance.WAITS
         after = step(state, mean)
         path, header = self._state(round_ + 1), {"round": round_ + 1}
-        own = files.patiently(path, lambda: tensor_file.write_once(path, header, after))
+        own = self._patiently(path, lambda: tensor_file.write_once(path, header, after))
         for task in range(self.scale):
-            self._gradient(round_, task).unlink(missing_ok=True)
+            self._remove(self._gradient(round_, task))
         # One more than is needed stays for an executor that is just reading it.
-        self._state(round_ - 1).unlink(missing_ok=True)
+        self._remove(self._state(round_ - 1))
         return Advance.OWN if own else Advance.BEGUN
 
     def await_round(
@@ -158,13 +171,16 @@ class Rounds:
         """
         deadline = time.monotonic() + timeout_s
         seen_s = time.monotonic()
-        while not self._state(round_).exists():
+        while not files.is_there(self._state(round_)):
             # The process that was to do it may have died in between.
             newest = self.newest()
             if newest == round_ - 1 and self.advance(round_ - 1, step) != Advance.WAITS:
                 return
             if newest is not None:
                 seen_s = time.monotonic()
+            elif self._away():
+                seen_s = time.monotonic()
+                deadline = seen_s + timeout_s
             elif time.monotonic() >= seen_s + GONE_S:
                 raise self._gone()
             if time.monotonic() >= deadline:
@@ -180,9 +196,9 @@ class Rounds:
         for task in range(self.scale):
             path = self._gradient(round_, task)
             try:
-                header, own = tensor_file.read(path)
+                header, own = self._read(path)
             except ValueError as error:
-                path.unlink(missing_ok=True)
+                self._remove(path)
                 raise ValueError(f"{error}; it was removed: run its task again") from None
             none = set(header["without"])
             zeros = {name: torch.zeros_like(state["model"][name]) for name in none}
@@ -195,6 +211,32 @@ class Rounds:
         unused = set.intersection(*without)
         parameters = {name: g for name, g in found["own"].items() if name not in unused}
         return Gradient(parameters, found["buffers"])
+
+    def _trained(self, round_: int, task: int) -> bool:
+        return files.is_there(self._gradient(round_, task))
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], Any]:
+        return self._patiently(path, lambda: tensor_file.read(path))
+
+    def _remove(self, path: Path) -> None:
+        files.patiently(path, lambda: path.unlink(missing_ok=True))
+
+    def _patiently(self, path: Path, act: Callable[[], _Made]) -> _Made:
+        """Do something with a file, once its file system is there."""
+
+        def tried() -> _Made:
+            try:
+                return act()
+            except FileNotFoundError:
+                if self._away():
+                    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
+                raise
+
+        return files.patiently(path, tried)
+
+    def _away(self) -> bool:
+        """Whether the folder of all jobs is not there, as where a file system is not mounted."""
+        return not files.is_there(self.folder.parent)
 
     def _gone(self) -> StatesGoneError:
         return StatesGoneError(f"its state files are gone: rounds/{self.folder.name}/ has none")

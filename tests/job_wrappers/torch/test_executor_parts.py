@@ -25,7 +25,7 @@ from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import ModelLayers
-from job_wrappers.executor.rounds import Advance, Rounds, StatesGoneError
+from job_wrappers.executor.rounds import GONE_S, Advance, Rounds, StatesGoneError
 from job_wrappers.executor.trainer import Trainer
 from job_wrappers.states import mapped
 from tests.job_wrappers.worlds import DEVICE, same
@@ -187,6 +187,51 @@ def test_a_file_system_that_is_full_for_a_while_costs_nothing_but_the_while(
     said = capsys.readouterr().err
     assert f"{tmp_path}/classifier/round-000000.task-000.gradient: No space left" in said
     assert said.count("\n") == 5
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_a_file_system_that_is_away_for_a_while_whatever_is_read_costs_nothing_but_the_while(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each call that reads, or removes what was read, is refused at first.
+    refused = Counter[str]()
+
+    def away(module: Any, name: str) -> None:
+        does = getattr(module, name)
+
+        def refuses(path: Any, *given: Any, **more: Any) -> Any:
+            if tmp_path in Path(path).parents:
+                refused[name] += 1
+                if refused[name] % 3 == 1:
+                    raise OSError(number, os.strerror(number))
+            return does(path, *given, **more)
+
+        monkeypatch.setattr(module, name, refuses)
+
+    for module, name in ((os, "listdir"), (Path, "stat"), (tensor_file, "read"), (Path, "unlink")):
+        away(module, name)
+    own = trainer(tmp_path, "classifier", 2, 2)
+    for round_ in range(2):
+        for task in range(2):
+            do(own, round_, task)
+    assert min(refused.values()) > 3
+    assert same(Rounds(tmp_path / "classifier", 2).state(2), plain(job("classifier", 2, 2)))
+
+
+def test_states_are_not_gone_while_the_folder_of_all_trainings_is_away(tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    folder = tmp_path / "rounds"
+    own, other = (Trainer(job("classifier", 3), folder, DEVICE, 60.0) for _ in range(2))
+    do(own, 0)
+    _, made = own.train(1, 0)
+    acts: list[Callable[[], object]] = [lambda: own.store(made), lambda: do(other, 2)]
+    for act in acts:
+        folder.rename(away)
+        comes = threading.Timer(GONE_S + 1.0, away.rename, [folder])
+        comes.start()
+        act()
+        comes.join()
+    assert same(Rounds(folder / "classifier", 1).state(3), plain(job("classifier", 3)))
 
 
 @pytest.mark.parametrize("how", ["states", "folder"])
