@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     # all of its processes; the executor closes the other end. It began deaf to them, which what the
     # job's code starts is not to be.
     for number in DEAF_TO.split():
-        signal.signal(signal.Signals[f"SIG{number}"], lambda *_: None)
+        signal.signal(signal.Signals[f"SIG{number}"], _deaf)
     descriptor = int(words[0])
     # A helper that had it would keep the other end from seeing that this process is gone.
     os.set_inheritable(descriptor, False)
@@ -41,12 +41,23 @@ def main(words: list[str]) -> int:
     own = os.getpid()
     offspring.adopt()
     os.register_at_fork(after_in_child=connection.close)
+    os.register_at_fork(after_in_child=_heed)
     code = _answer_all(connection, words[1])
     if os.getpid() != own:
         # What is left of this training is its parent's.
         os._exit(code)
     offspring.end_below(own)
     return code
+
+
+def _deaf(*_: object) -> None:
+    pass
+
+
+def _heed() -> None:
+    """Have a process that was forked end by what `multiprocessing` ends its workers with."""
+    if signal.getsignal(signal.SIGTERM) is _deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _answer_all(connection: Connection, device: str) -> int:

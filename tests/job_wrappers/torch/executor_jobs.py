@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
@@ -165,6 +166,18 @@ def _connection() -> Connection:
 
 def _answer_twice() -> None:
     _connection().send_bytes(b'{"size": 1, "held": 0}')
+
+
+def pooled() -> Work:
+    """A classifier whose batches are made by processes that are ended with SIGTERM."""
+    work = classifier()
+
+    def batch(round_: int, task: int) -> Any:
+        with get_context("fork").Pool(4) as pool:
+            assert pool.map(abs, [-1, -2]) == [1, 2]
+        return work.batch(round_, task)
+
+    return Work(work.model, work.optimizer, batch, work.loss)
 
 
 def no_work() -> object:

@@ -184,6 +184,14 @@ def test_a_fork_that_returns_from_a_job_s_code_answers_for_it_never(tmp_path: Pa
     assert same(final(tmp_path, well), alone(well))
 
 
+def test_a_job_may_end_the_processes_that_it_has_forked_with_a_signal(tmp_path: Path) -> None:
+    pooled = job("pooled", 3, 1)
+    with Executor(tmp_path, [pooled], task_timeout_s=60.0) as executor:
+        outcomes = list(executor.run(pooled.tasks()))
+    assert [o.failed for o in outcomes] == [""] * 3
+    assert same(final(tmp_path, pooled), alone(job("classifier", 3, 1)))
+
+
 def test_a_job_that_was_ended_by_others_and_hangs_is_not_waited_for(tmp_path: Path) -> None:
     hangs, well = job("vandal", 2, 1, "hangs", how="hangs", in_round=0), THREE[0]
     with Executor(
