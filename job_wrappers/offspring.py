@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _SET_CHILD_SUBREAPER = 36
@@ -30,14 +31,15 @@ def adopt() -> None:
 
 def children(pid: int) -> set[int]:
     """Return the processes that a process has started or adopted, and that have not ended."""
-    return {child for child, parent in _parents().items() if parent == pid}
+    return {each for each, seen in _processes().items() if seen.parent == pid and not seen.ended}
 
 
 def below(pid: int) -> set[int]:
     """Return those, and what they have started in turn."""
-    parents, found, new = _parents(), set[int](), {pid}
+    left = {each: seen for each, seen in _processes().items() if not seen.ended}
+    found, new = set[int](), {pid}
     while new:
-        new = {child for child, parent in parents.items() if parent in new} - found
+        new = {each for each, seen in left.items() if seen.parent in new} - found
         found |= new
     return found
 
@@ -61,29 +63,75 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def reap_adopted() -> None:
+    """Wait for those of this process's children that have ended and that it has not started.
+
+    The end of one that it has started is for whoever did so to learn. A child's session is this
+    process's or its own one; in another, another process has started it. A helper that was left
+    without a session of its own is not told from a child, and stays until this process ends.
+    """
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    except ChildProcessError:
+        return
+    session = os.getsid(0)
+    for each, seen in _children().items():
+        if seen.ended and seen.session not in (session, each):
+            _reap(each)
+
+
 class Strays:
     """Children of this process that it has not started: what others have left to it."""
 
     def __init__(self) -> None:
         """Spare those that are there now."""
-        self._before = children(os.getpid())
+        self._before = set(_children())
 
     def end(self, own: Collection[int]) -> None:
-        """End all others than these, which this process has started."""
+        """End all others than these, which this process has started, and wait for them."""
         deadline = time.monotonic() + _END_S
-        known, ended = self._before | set(own), set[int]()
-        # What ends here may leave more.
-        while (found := children(os.getpid()) - known) and time.monotonic() < deadline:
-            for each in found:
-                end(each)
-            ended |= found
-        for each in ended:
-            with suppress(ChildProcessError):
-                os.waitpid(each, os.WNOHANG)
+        known = self._before | set(own)
+        while time.monotonic() < deadline:
+            found = {each: seen for each, seen in _children().items() if each not in known}
+            for each, seen in found.items():
+                if seen.ended:
+                    _reap(each)
+                else:
+                    end(each)
+            # What ends here may leave more.
+            if all(seen.ended for seen in found.values()):
+                return
+            time.sleep(0.001)
 
 
-def _parents() -> dict[int, int]:
-    """Return the parent of each process that has not ended."""
+def _reap(pid: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process as the kernel tells of it.
+
+    Attributes:
+        parent: its process id.
+        session: its id.
+        ended: whether it has ended, and nothing is left of it but its exit code.
+    """
+
+    parent: int
+    session: int
+    ended: bool
+
+
+def _children() -> dict[int, _Process]:
+    own = os.getpid()
+    return {each: seen for each, seen in _processes().items() if seen.parent == own}
+
+
+def _processes() -> dict[int, _Process]:
+    """Return all processes by their ids."""
     found = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if not entry.isdecimal():
@@ -92,7 +140,6 @@ def _parents() -> dict[int, int]:
             said = Path(f"/proc/{entry}/stat").read_text(errors="replace")
         except OSError:
             continue
-        state, parent = said.rpartition(")")[2].split()[:2]
-        if state not in "ZX":
-            found[int(entry)] = int(parent)
+        state, parent, _, session = said.rpartition(")")[2].split()[:4]
+        found[int(entry)] = _Process(int(parent), int(session), state in "ZX")
     return found

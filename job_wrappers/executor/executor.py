@@ -262,6 +262,7 @@ class Executor(AbstractContextManager["Executor"]):
         process.ask("evict")
         process.settle(self._task_timeout_s)
         process.kill()
+        self._end_strays()
 
     def _make_room(self, names: Sequence[str]) -> None:
         """Take from the device what is not to stay there while the first of these jobs runs."""

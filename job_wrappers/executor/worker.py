@@ -141,6 +141,7 @@ def _serve(connection: Connection, device: str, names: list[str]) -> None:
             trainer.store(made)
             made = None  # its gradients are in pinned memory, which the next task's can have
         _answer(connection, trainer)
+        offspring.reap_adopted()
 
 
 def _answer(connection: Connection, trainer: Trainer, **values: Any) -> None:

@@ -164,6 +164,30 @@ def test_what_a_job_has_started_ends_with_it_however_it_ends(tmp_path: Path) -> 
     assert daemons() == []
 
 
+def zombies(executor: int) -> list[str]:
+    """Return what has ended of an executor's and its processes' own, and was not waited for."""
+    words = ["ps", "-eo", "stat=,ppid=,pid=,args="]
+    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in said.splitlines()]
+    own = {str(executor), *(row[2] for row in rows if row[1] == str(executor))}
+    return [row[3] for row in rows if row[0][0] == "Z" and row[1] in own]
+
+
+def test_what_has_ended_is_waited_for_while_other_tasks_run(tmp_path: Path) -> None:
+    # The helper of the one ends with its process, that of the other by itself.
+    left = job("vandal", 1, 1, "left", how="leaves", in_round=0, sleeps=SLEEPS)
+    ends = job("vandal", 5000, 1, "ends", how="leaves", in_round=0, sleeps="0")
+    order = [("left", 0, 0), *(("ends", n, 0) for n in range(5000))]
+    run = command(plan(tmp_path, [left, ends], order))
+    assert run.stdout is not None
+    for _ in range(5):
+        run.stdout.readline()
+    assert gone(lambda: zombies(run.pid)), zombies(run.pid)
+    assert run.poll() is None
+    run.kill()
+    run.communicate()
+
+
 def test_what_a_job_has_started_ends_with_an_executor_that_is_killed(tmp_path: Path) -> None:
     leaves = job("vandal", 500, 1, "leaves", how="leaves", in_round=0, sleeps=SLEEPS)
     run = command(plan(tmp_path, [leaves], [("leaves", n, 0) for n in range(500)]))
