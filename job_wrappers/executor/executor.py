@@ -10,7 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -130,7 +130,8 @@ class Executor(AbstractContextManager["Executor"]):
     def __exit__(self, *_: object) -> None:
         """End all processes."""
         for process in [*self._standby, *self._running.values()]:
-            process.kill()
+            with suppress(DeviceFailedError):
+                process.kill()
         self._standby.clear()
         self._running.clear()
         self._end_strays()

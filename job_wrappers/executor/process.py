@@ -25,6 +25,9 @@ DEAF_TO = "HUP INT TERM USR1 USR2"
 LOOK_S = 1.0
 """Seconds between two looks whether an answer is still wanted."""
 
+KILLED_S = 30.0
+"""Within which a process that was killed has ended: a driver gives back its memory first."""
+
 UNASKED = (
     "its process gave an answer that it was not asked for, as what it has forked may do; what a "
     "training's functions fork must not return from them"
@@ -114,6 +117,7 @@ class Process:
 
         Raises:
             JobFailedError: it will give none, or not within so many seconds, or it is unwanted.
+            DeviceFailedError: so, and its process does not end.
         """
         deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         try:
@@ -152,7 +156,11 @@ class Process:
             self.answer(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """End it, whatever it is doing, and all that its job has started."""
+        """End it, whatever it is doing, and all that its job has started.
+
+        Raises:
+            DeviceFailedError: it does not end, as where a driver has it.
+        """
         if self._ended:
             return
         self._ended = True
@@ -161,10 +169,14 @@ class Process:
         # What it has left in its group, where it has ended by itself.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
         self.connection.close()
         self._due.clear()
         self.held = 0
+        try:
+            self._process.wait(KILLED_S)
+        except subprocess.TimeoutExpired:
+            why = f"a process that was killed has not ended in {KILLED_S:g} s"
+            raise DeviceFailedError(why) from None
 
     def _wrong(self) -> JobFailedError:
         self.kill()

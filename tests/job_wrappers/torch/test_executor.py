@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 from job_wrappers import executor as executors
+from job_wrappers import offspring
 from job_wrappers.executor import DeviceFailedError, Outcome, Task, TaskJob
+from job_wrappers.executor import process as processes
+from job_wrappers.executor.process import Process
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
-from tests.job_wrappers.worlds import DEVICE, ROOT, same
+from tests.job_wrappers.worlds import DEVICE, ROOT, same, tool
 
 Executor = partial(executors.Executor, device=DEVICE)
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
@@ -370,6 +373,28 @@ def test_a_device_that_breaks_fails_no_job_whether_its_processes_are_new_or_stan
         with pytest.raises(DeviceFailedError, match=f"{DEVICE} cannot be used here.*ECC error"):
             list(outcomes)
         assert list(executor.failed) == ["vandal"]
+
+
+def test_a_process_that_cannot_be_ended_breaks_the_device_and_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No driver can hold a process for a test: what would end it does nothing.
+    ended, end = list[int](), offspring.end
+    started: list[Process] = []
+    monkeypatch.setattr(sys, "executable", str(tool(tmp_path, "python", "exec sleep 3600")))
+    monkeypatch.setattr(processes, "KILLED_S", 0.1)
+    monkeypatch.setattr(offspring, "end", ended.append)
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    try:
+        with Executor(tmp_path, [], standby=2, expected=2) as executor:
+            started += executor._standby
+            with pytest.raises(DeviceFailedError, match=r"killed has not ended in 0\.1 s"):
+                started[0].answer(0.1)
+        assert ended == [process.pid for process in started]
+    finally:
+        for process in started:
+            end(process.pid)
+            process._process.wait()
 
 
 def test_what_a_process_takes_is_measured_on_those_that_stand_by(tmp_path: Path) -> None:
