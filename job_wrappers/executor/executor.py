@@ -275,7 +275,9 @@ class Executor(AbstractContextManager["Executor"]):
         for name in leave:
             self._try(name, lambda process: process.ask("evict"))
         for name in leave:
-            self._try(name, lambda process: process.settle(self._task_timeout_s))
+            # One that has failed has no process, and gets none.
+            if name in self._running:
+                self._try(name, lambda process: process.settle(self._task_timeout_s))
 
     def _kept(self, names: Sequence[str]) -> list[str]:
         sizes = {name: process.size for name, process in self._running.items() if process.size}

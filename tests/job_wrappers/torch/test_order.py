@@ -73,6 +73,27 @@ def test_a_process_stays_while_its_job_may_come_again_and_the_longest_idle_goes_
     assert same(final(tmp_path, jobs[0]), alone(jobs[0]))
 
 
+def test_a_job_whose_process_is_gone_as_its_model_is_to_leave_fails_and_gets_no_other(
+    tmp_path: Path,
+) -> None:
+    jobs = [TaskJob(f"j{n}", THREE[0].make, 2, seed=3) for n in range(2)]
+    first, second = (each.tasks() for each in jobs)
+    order = Changing(first[0])
+    with Executor(tmp_path, jobs, standby=1) as executor:
+        (one,) = executor.run(order)
+        order.left = [second[0]]
+        assert [o.failed for o in executor.run(order)] == [""]
+        # There is no room for both any more.
+        executor._limit = one.held + one.working
+        gone = executor.processes["j1"]
+        os.kill(gone, signal.SIGKILL)
+        os.waitid(os.P_PID, gone, os.WEXITED | os.WNOWAIT)
+        order.left = [first[1]]
+        assert [o.failed for o in executor.run(order)] == [""]
+        assert list(executor.failed) == ["j1"]
+        assert list(executor.processes) == ["j0"]
+
+
 def test_a_failure_that_comes_to_light_between_tasks_is_heeded(tmp_path: Path) -> None:
     bad = job("vandal", 2, 1, how="diverges", in_round=0)
     order = Changing(bad.tasks()[0])
