@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 
 # Whoever signals all processes of a job does not mean this one. It reads until the other end of its
 # input is closed, which the kernel does however the launcher ends.
 _SCRIPT = """
 trap '' HUP INT TERM USR1 USR2
 groups=
-while read -r group; do groups="$groups -$group"; done
+while read -r said; do
+    case $said in
+    -*)
+        left=
+        for group in $groups; do [ "$group" = "$said" ] || left="$left $group"; done
+        groups=$left
+        ;;
+    *) groups="$groups -$said" ;;
+    esac
+done
 [ -n "$groups" ] || exit 0
 kill -s TERM -- $groups
 sleep "$1"
@@ -70,6 +80,13 @@ class Guardian:
         """Have it end this process group, should this process be killed."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{group}\n".encode())
+
+    def release(self, group: int) -> None:
+        """Have it no longer: the one that led it was waited for, and another may get its number."""
+        assert self._process.stdin is not None
+        # Without a guardian nothing is ended either.
+        with suppress(OSError):
+            self._process.stdin.write(f"-{group}\n".encode())
 
     def close(self) -> None:
         """Send it away: this process has seen to its workers."""

@@ -364,7 +364,7 @@ class Executor(AbstractContextManager["Executor"]):
             self._standby.append(self._start())
 
     def _start(self) -> Process:
-        return Process(self._device, self._guardian.guard)
+        return Process(self._device, self._guardian)
 
     def _try(self, name: str, act: Callable[[Process], object]) -> None:
         """Do something with another job's process, whose failure is not the running job's."""

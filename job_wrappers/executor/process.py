@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from job_wrappers import offspring
+from job_wrappers.guardian import Guardian
 
 DEAF_TO = "HUP INT TERM USR1 USR2"
 """Signals that a job's process leaves to its executor."""
@@ -56,8 +57,8 @@ class Process:
         unwanted: whether its job was ended, so that its answers are of no use.
     """
 
-    def __init__(self, device: str, started: Callable[[int], object]) -> None:
-        """Start it, in a process group of its own, of which `started` is told; it gets ready."""
+    def __init__(self, device: str, guardian: Guardian) -> None:
+        """Start it, in a process group of its own that is guarded while it runs; it gets ready."""
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
@@ -74,7 +75,8 @@ class Process:
                 env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,
             )
-        started(self._process.pid)
+        self._guardian = guardian
+        guardian.guard(self._process.pid)
         self.connection = Connection(ours.detach())
         self._due: deque[Due] = deque([None])
         self._ended = False
@@ -177,6 +179,7 @@ class Process:
         except subprocess.TimeoutExpired:
             why = f"a process that was killed has not ended in {KILLED_S:g} s"
             raise DeviceFailedError(why) from None
+        self._guardian.release(self._process.pid)
 
     def _wrong(self) -> JobFailedError:
         self.kill()

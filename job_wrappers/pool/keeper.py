@@ -143,6 +143,8 @@ def _keep(
             ended = each.process.poll() if each.process is not None else 1
             if ended is None:
                 continue
+            if each.process is not None:
+                guardian.release(each.process.pid)
             # What its own processes have started is for no other to end.
             strays.end({guardian.pid, *(k.process.pid for k in kept if k.process)})
             if ended in _TOLD:
