@@ -142,15 +142,18 @@ class Executor(AbstractContextManager["Executor"]):
         """Process id of each job that has a process."""
         return {name: process.pid for name, process in self._running.items()}
 
-    def await_standby(self) -> None:
-        """Wait until the processes that stand by are ready.
+    def await_standby(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the processes that stand by are ready, or `stopped` says so.
 
         Raises:
-            DeviceFailedError: one of them cannot use the device.
+            DeviceFailedError: one of them cannot use the device, or is not ready in time, or all is
+                to stop.
         """
         try:
             for process in self._standby:
-                process.settle()
+                usual, process.unwanted = process.unwanted, stopped
+                process.settle(START_TIMEOUT_S)
+                process.unwanted = usual
         except JobFailedError as error:
             raise self._broken(error) from None
 

@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
+from job_wrappers.executor.process import DeviceFailedError
 from job_wrappers.offspring import adopt
 from job_wrappers.outcome import Wishes
 from job_wrappers.pool.folder import PoolFolder
 from job_wrappers.pool.keeper import Kept, keep
 from job_wrappers.pool.member import device_of, run_member
 from job_wrappers.slurm import gpu_type_of
+
+NO_TYPE = "gpu"
+"""Of a GPU of which nobody says what it is."""
 
 MOST = 10**9
 """Of each number that is given."""
@@ -69,7 +73,16 @@ def main(words: Sequence[str] | None = None) -> int:
         gpu_type = options.gpu_type or own_type(os.environ)
         # For the user's own code, too.
         os.environ["HETSCHED_GPU_TYPE"] = gpu_type
-        device = options.device or device_of(int(os.environ.get("LOCAL_RANK", "0")))
+        try:
+            device = options.device or device_of(int(os.environ.get("LOCAL_RANK", "0")))
+        except DeviceFailedError as error:
+            sys.stderr.write(f"pool member: {error}\n")
+            return 2
+        if device == "cpu" and not options.device and gpu_type != NO_TYPE:
+            sys.stderr.write(
+                f"pool member: torch sees no GPU where one of type {gpu_type} should be; it trains "
+                "on the CPU\n"
+            )
         return run_member(
             *(folder, device, gpu_type),
             memory_mib=options.memory_mib,
@@ -113,7 +126,7 @@ def own_type(environment: Mapping[str, str]) -> str:
     node = environment.get("SLURMD_NODENAME", "")
     one = environment.get("HETSCHED_NODES", "1") == "1"
     found = None if one or not node else gpu_type_of(node)
-    return found or environment.get("HETSCHED_GPU_TYPE") or "gpu"
+    return found or environment.get("HETSCHED_GPU_TYPE") or NO_TYPE
 
 
 if __name__ == "__main__":

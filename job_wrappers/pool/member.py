@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Callable
 
 from job_wrappers.executor import Executor
-from job_wrappers.executor.process import DeviceFailedError
+from job_wrappers.executor.executor import START_TIMEOUT_S
+from job_wrappers.executor.process import KILLED_S, DeviceFailedError
 from job_wrappers.offspring import Strays
 from job_wrappers.outcome import STOPPED
 from job_wrappers.pool.folder import Desk, Place, PoolFolder
@@ -63,10 +64,12 @@ def run_member(
         strays=Strays(),
     ) as executor:
         try:
-            executor.await_standby()
+            executor.await_standby(stopped)
         except DeviceFailedError as error:
+            if stopped():
+                return STOPPED
             sys.stderr.write(f"pool member: {error}\n")
-            return STOPPED if stopped() else 2
+            return 2
         # Of the memory that this host's members share.
         free = host_free() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         executor.most_processes = most_processes(executor.footprint(), free, limit)
@@ -107,12 +110,23 @@ def device_of(local_rank: int) -> str:
     """Return the device of a worker, as torch names it: its GPU, or the CPU where there is none.
 
     Asked of a process of its own, since one that has looked holds on to what it has found.
+
+    Raises:
+        DeviceFailedError: there is no answer.
     """
-    look = "import torch; print(torch.cuda.device_count())"
-    found = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=False
-    )
-    count = found.stdout.strip()
+    look = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(look, stdin=null, stdout=subprocess.PIPE, stderr=null, text=True)
+    try:
+        said, _ = process.communicate(timeout=START_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        # A driver may have it.
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=KILLED_S)
+        why = f"torch does not say in {START_TIMEOUT_S:g} s which GPUs it sees"
+        raise DeviceFailedError(why) from None
+    count = said.strip()
     return f"cuda:{local_rank % int(count)}" if count.isdecimal() and int(count) else "cpu"
 
 

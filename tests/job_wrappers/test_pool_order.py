@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from job_wrappers.executor import DeviceFailedError, Executor, Task
+from job_wrappers.executor import executor as executor_module
 from job_wrappers.executor.footprint import Footprint
-from job_wrappers.outcome import Wishes
+from job_wrappers.outcome import STOPPED, Wishes
 from job_wrappers.pool import member as member_module
 from job_wrappers.pool.__main__ import main, own_type
 from job_wrappers.pool.asked import Asked, add_all
@@ -23,6 +25,7 @@ from job_wrappers.pool.keeper import LASTS_S, LONGEST_PAUSE_S, UNFIT, Kept, keep
 from job_wrappers.pool.member import run_member
 from job_wrappers.pool.order import IDLE_S, POLL_S, PoolOrder
 from slurm_plugin.pool.folder import FOLDERS, Pool
+from tests.job_wrappers.worlds import tool
 
 
 @pytest.fixture
@@ -281,8 +284,8 @@ class Broken:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def await_standby(self) -> None:
-        pass
+    def await_standby(self, stopped: Callable[[], bool]) -> None:
+        assert not stopped()
 
     def footprint(self) -> Footprint:
         return Footprint(1 << 20)
@@ -303,6 +306,66 @@ def test_a_member_whose_device_breaks_leaves_with_a_reason_and_blames_no_trainin
     assert "cuda:0 cannot be used here: 20 are gone" in capsys.readouterr().err
     assert not list((folder.path / "members").iterdir())
     assert not list((folder.path / "outcomes").iterdir())
+
+
+def answering(script: str, folder: PoolFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each process of Python that is started do this instead."""
+    monkeypatch.setattr(sys, "executable", str(tool(folder.path, "python", script)))
+
+
+def test_a_member_that_is_told_to_stop_waits_for_no_process_to_get_ready(
+    folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering("exec sleep 3600", folder, monkeypatch)
+    assert run_member(folder, "cpu", "v100", standby=1, stopped=lambda: True) == STOPPED
+    assert capsys.readouterr().err == ""
+
+
+def test_a_member_whose_processes_do_not_get_ready_in_time_says_so(
+    folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering("exec sleep 3600", folder, monkeypatch)
+    monkeypatch.setattr(executor_module, "START_TIMEOUT_S", 0.1)
+    assert run_member(folder, "cpu", "v100", standby=2, stopped=lambda: False) == UNFIT
+    assert "cpu cannot be used here: no answer in 0" in capsys.readouterr().err
+
+
+def test_a_member_that_is_not_told_in_time_which_gpus_there_are_says_so(
+    folder: PoolFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering("exec sleep 3600", folder, monkeypatch)
+    monkeypatch.setattr(Wishes, "listen", lambda _: None)
+    monkeypatch.setattr(member_module, "START_TIMEOUT_S", 0.1)
+    monkeypatch.setenv("HETSCHED_GPU_TYPE", "")
+    (folder.path / "pool.json").write_text("{}")
+    assert main([str(folder.path), "--member"]) == UNFIT
+    assert "torch does not say in 0.1 s which GPUs it sees" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu-type=a100"], "torch sees no GPU where one of type a100 should be; it trains on"),
+        (["--gpu-type=a100", "--device=cpu"], ""),
+        ([], ""),
+    ],
+)
+def test_a_member_that_trains_on_the_cpu_says_so_where_there_should_be_a_gpu(
+    words: list[str],
+    said: str,
+    folder: PoolFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answering("echo 0", folder, monkeypatch)
+    monkeypatch.setattr(Wishes, "listen", lambda _: None)
+    monkeypatch.setenv("HETSCHED_GPU_TYPE", "")
+    (folder.path / "pool.json").write_text("{}")
+    # It has ended, so that nothing trains.
+    (folder.path / "stop").touch()
+    assert main([str(folder.path), "--member", "--standby=0", *words]) == 0
+    told = capsys.readouterr().err
+    assert (said in told, told.count("\n")) == (True, bool(said))
 
 
 def test_a_process_that_ends_again_and_again_is_started_ever_later_and_in_the_end_no_more() -> None:
