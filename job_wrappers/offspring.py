@@ -56,7 +56,7 @@ def end_below(pid: int) -> None:
 
 def end(pid: int) -> None:
     """End a process, which is a child and not yet waited for, and all that it has started."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):
         # So that it starts nothing more.
         os.kill(pid, signal.SIGSTOP)
         end_below(pid)
@@ -87,21 +87,29 @@ class Strays:
     def __init__(self) -> None:
         """Spare those that are there now."""
         self._before = set(_children())
+        self._stay = set[int]()
 
     def end(self, own: Collection[int]) -> None:
-        """End all others than these, which this process has started, and wait for them."""
+        """End all others than these, which this process has started, and wait for them.
+
+        One that does not end, of another user perhaps, is waited for once.
+        """
         deadline = time.monotonic() + _END_S
         known = self._before | set(own)
-        while time.monotonic() < deadline:
+        while True:
             found = {each: seen for each, seen in _children().items() if each not in known}
             for each, seen in found.items():
                 if seen.ended:
                     _reap(each)
-                else:
-                    end(each)
             # What ends here may leave more.
-            if all(seen.ended for seen in found.values()):
+            left = {each for each, seen in found.items() if not seen.ended} - self._stay
+            if not left:
                 return
+            if time.monotonic() >= deadline:
+                self._stay |= left
+                return
+            for each in left:
+                end(each)
             time.sleep(0.001)
 
 

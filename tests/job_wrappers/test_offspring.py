@@ -51,3 +51,30 @@ offspring.reap_adopted()
 print(zombies(), [each.wait() for each in own])
 """
     assert said(script) == "2 [7, 7]\n"
+
+
+def test_a_stray_that_may_not_be_ended_stays_and_is_waited_for_once() -> None:
+    script = """
+strays = offspring.Strays()
+subprocess.run(["sh", "-c", "sleep 3600 & sh -c 'sleep 3600; true' &"])
+one, *others = sorted(offspring.children(os.getpid()))
+kill, looks, look = os.kill, [], offspring._processes
+
+def refused(pid, number):
+    # As for a process of another user, which no test has for sure.
+    if pid == one:
+        raise PermissionError
+    kill(pid, number)
+
+def counted():
+    looks.append(None)
+    return look()
+
+os.kill, offspring._processes = refused, counted
+strays.end([])
+before = len(looks)
+strays.end([])
+print(len(others), len(looks) - before, offspring.children(os.getpid()) == {one})
+kill(one, 9)
+"""
+    assert said(script) == "1 1 True\n"
