@@ -114,14 +114,21 @@ class Process:
             raise JobFailedError(self._end()) from None
         self._due.extend(answers)
 
-    def answer(self, timeout_s: float | None = None) -> dict[str, Any]:
+    def answer(
+        self, timeout_s: float | None = None, since_s: float | None = None
+    ) -> dict[str, Any]:
         """Return its next answer.
+
+        Args:
+            timeout_s: for which it is waited for; None for no limit.
+            since_s: when that began (monotonic); None for now.
 
         Raises:
             JobFailedError: it will give none, or not within so many seconds, or it is unwanted.
             DeviceFailedError: so, and its process does not end.
         """
-        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
+        began_s = time.monotonic() if since_s is None else since_s
+        deadline = began_s + (math.inf if timeout_s is None else timeout_s)
         try:
             while not self.connection.poll(max(0.0, min(LOOK_S, deadline - time.monotonic()))):
                 # What it has forked may hold its end of the connection open.
@@ -152,10 +159,10 @@ class Process:
         return said
 
     def settle(self, timeout_s: float | None = None) -> None:
-        """Wait for all answers that are due."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        """Wait for all answers that are due, together for so long."""
+        since_s = time.monotonic()
         while self._due:
-            self.answer(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self.answer(timeout_s, since_s)
 
     def kill(self) -> None:
         """End it, whatever it is doing, and all that its job has started.
@@ -186,11 +193,12 @@ class Process:
         return JobFailedError(UNASKED)
 
     def _end(self) -> str:
-        """Return how it ended."""
+        """Return how it ended; it does now."""
         try:
             code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
-            code = 0
+            self.kill()
+            return "its process closed its connection, and had not ended by itself"
         self.kill()
         if code < 0:
             return f"its process was killed by {signal.Signals(-code).name}"

@@ -199,7 +199,7 @@ class Rounds:
                 header, own = self._read(path)
             except ValueError as error:
                 self._remove(path)
-                raise ValueError(f"{error}; it was removed: run its task again") from None
+                raise ValueError(f"{error}; it was removed") from None
             none = set(header["without"])
             zeros = {name: torch.zeros_like(state["model"][name]) for name in none}
             try:

@@ -327,7 +327,7 @@ def test_a_member_whose_processes_do_not_get_ready_in_time_says_so(
     answering("exec sleep 3600", folder, monkeypatch)
     monkeypatch.setattr(executor_module, "START_TIMEOUT_S", 0.1)
     assert run_member(folder, "cpu", "v100", standby=2, stopped=lambda: False) == UNFIT
-    assert "cpu cannot be used here: no answer in 0" in capsys.readouterr().err
+    assert "cpu cannot be used here: no answer in 0.1 s" in capsys.readouterr().err
 
 
 def test_a_member_that_is_not_told_in_time_which_gpus_there_are_says_so(

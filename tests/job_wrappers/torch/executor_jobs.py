@@ -135,6 +135,9 @@ def vandal(how: str, in_round: int = 1, sleeps: str = "3600") -> Work:
                 return 1.0
             if how == "answers":
                 _answer_twice()
+            if how == "closes":
+                _connection().close()
+                time.sleep(3600)
             if how == "hands on":
                 # It fails where it has the connection.
                 look = f"[ ! -e /proc/self/fd/{_connection().fileno()} ]"

@@ -114,6 +114,7 @@ VANDALS = {
     "is a float": "TypeError: the loss must be a tensor of one number; it is float",
     "answers": "an answer that it was not asked for",
     "hangs": "no answer in 8 s",
+    "closes": "its process closed its connection, and had not ended by itself",
 }
 
 
