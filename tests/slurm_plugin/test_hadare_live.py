@@ -21,9 +21,9 @@ from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.copies import Copies, states
 from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.gang_jobs import await_that
 from tests.slurm_plugin.jobs import Submitter, await_hold, is_back
+from tests.slurm_plugin.live import daemon_of, drive
 
 pytestmark = pytest.mark.slurm
 

@@ -8,8 +8,8 @@ import pytest
 
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import daemon_of, drive
 
 pytestmark = pytest.mark.slurm
 

@@ -19,8 +19,8 @@ from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of
 from tests.slurm_plugin.jobs import deadline, end_all
+from tests.slurm_plugin.live import daemon_of
 from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm

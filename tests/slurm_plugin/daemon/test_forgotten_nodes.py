@@ -7,9 +7,9 @@ import pytest
 from slurm_plugin.backend import Resources, SlurmBackend
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.fake_slurm import RIGID, Site, node
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as live_daemon
-from tests.slurm_plugin.daemon.test_daemon_live import drive
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import daemon_of as live_daemon
+from tests.slurm_plugin.live import drive
 
 NODES = (node("n0", used=2), node("n1", used=2))
 

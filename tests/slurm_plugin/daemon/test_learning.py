@@ -23,8 +23,8 @@ from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
-from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive, ended
 from tests.slurm_plugin.jobs import SLACK, Submitter, await_hold, deadline
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive, ended
 from tests.slurm_plugin.submit.asking import as_nobody
 
 pytestmark = pytest.mark.slurm

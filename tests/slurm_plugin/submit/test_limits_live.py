@@ -20,8 +20,8 @@ from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.clusters import under_limits
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.jobs import await_job, deadline, end_all, pending, running
+from tests.slurm_plugin.live import daemon_of, drive
 from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm

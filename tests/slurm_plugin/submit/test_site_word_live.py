@@ -29,8 +29,8 @@ from slurm_plugin.testbed import (
     usual_site,
 )
 from tests.slurm_plugin.clusters import under_limits
-from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.jobs import end_all, pending, running
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.submit.asking import sbatch, shown
 
 pytestmark = pytest.mark.slurm

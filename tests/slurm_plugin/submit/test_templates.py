@@ -11,7 +11,7 @@ from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.live import daemon_of, drive
 from tests.slurm_plugin.submit.asking import mark_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]

@@ -14,8 +14,8 @@ from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_cha
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.accounts import Accounted, accounted_runs, most_at_once
-from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.jobs import Submitter, await_job, is_in, pending, running
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]

@@ -19,9 +19,9 @@ from slurm_plugin.backend import JobState, Leave, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as a_daemon
-from tests.slurm_plugin.daemon.test_daemon_live import drive
 from tests.slurm_plugin.jobs import is_in
+from tests.slurm_plugin.live import daemon_of as a_daemon
+from tests.slurm_plugin.live import drive
 from tests.slurm_plugin.submit.asking import NOTHING, as_user, sbatch_as, script_instead
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]

@@ -16,9 +16,9 @@ from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from tests.job_wrappers.torch.test_on_slurm import InShape
 from tests.slurm_plugin.accounts import recorded
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import daemon_of, drive
 
 pytestmark = pytest.mark.slurm
 

@@ -9,12 +9,12 @@ from slurm_plugin.daemon.jobs.request import NO_MARK, own_of, read_mark, request
 from slurm_plugin.daemon.jobs.terms import terms_for
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.accounts import accounted, most_at_once
-from tests.slurm_plugin.daemon.test_daemon_live import (
+from tests.slurm_plugin.jobs import Submitter, await_job, is_in, running
+from tests.slurm_plugin.live import (
     daemon_of,
     drive,
     ended,
 )
-from tests.slurm_plugin.jobs import Submitter, await_job, is_in, running
 from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm

@@ -13,8 +13,8 @@ from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes, usual_site
 from tests.slurm_plugin.clusters import up
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive, ended, started
 from tests.slurm_plugin.jobs import Submitter, await_job, deadline, end_all, pending
+from tests.slurm_plugin.live import daemon_of, drive, ended, started
 
 pytestmark = pytest.mark.slurm
 

@@ -13,9 +13,9 @@ from hetsched_core.types import Configuration
 from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.testbed import FakeNode, Installation, Testbed, usual_site
 from tests.slurm_plugin.clusters import up
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.gang_jobs import Gangs
 from tests.slurm_plugin.jobs import Submitter, await_job, end_all, is_in, pending, running
+from tests.slurm_plugin.live import daemon_of, drive
 
 pytestmark = pytest.mark.slurm
 

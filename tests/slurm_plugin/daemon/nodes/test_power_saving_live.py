@@ -12,8 +12,8 @@ from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import open_backend
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes, usual_site
 from tests.slurm_plugin.daemon.nodes.test_closed_nodes_live import is_condition
-from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive, started
 from tests.slurm_plugin.jobs import Submitter, end_all, running
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive, started
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

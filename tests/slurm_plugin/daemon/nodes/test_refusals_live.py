@@ -6,8 +6,8 @@ import pytest
 
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.daemon.test_daemon_live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.jobs import Submitter, is_in
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive
 from tests.slurm_plugin.submit.asking import sbatch
 
 BROKEN = """

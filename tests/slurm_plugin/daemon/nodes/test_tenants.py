@@ -18,9 +18,9 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     places,
     running,
 )
-from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as live_daemon
-from tests.slurm_plugin.daemon.test_daemon_live import drive, started
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import daemon_of as live_daemon
+from tests.slurm_plugin.live import drive, started
 from tests.slurm_plugin.submit.asking import as_user
 
 ANN, BOB = (replace(RIGID, id=number, user=user) for number, user in (("1", "ann"), ("2", "bob")))
