@@ -5,6 +5,7 @@ A test that cannot run here skips with a reason. On a machine that is there to r
 uses ``data_dir`` where ``HETSCHED_DATA`` is set, and of every module that skips as a whole.
 """
 
+import itertools
 import os
 import subprocess
 from collections.abc import Callable, Generator, Iterator
@@ -98,3 +99,11 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     if folder.is_mount():
         # Lazily, for a test that failed may have left a store open.
         subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte on a small disk; return the file that takes it up."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        file.writelines(itertools.repeat(bytes(1 << 16)))
+    return filler

@@ -13,12 +13,21 @@ from slurm_plugin.testbed import FakeNode, FakeSite, Installation, Testbed
 
 
 @contextmanager
-def up(installed: Installation, site: FakeSite | tuple[FakeNode, ...]) -> Iterator[Testbed]:
-    """Bring a cluster up for a while, in a folder of its own which other users can reach."""
-    # Sockets need a short path, which pytest's own temporary folders do not have.
+def short_folder() -> Iterator[Path]:
+    """Make a folder whose path is short enough for sockets, and which other users can reach.
+
+    pytest's own have long paths, and are their user's alone.
+    """
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        cluster = Testbed.create(installed, Path(name) / "slurm", site)
+        yield Path(name)
+
+
+@contextmanager
+def up(installed: Installation, site: FakeSite | tuple[FakeNode, ...]) -> Iterator[Testbed]:
+    """Bring a cluster up for a while, in a folder of its own which other users can reach."""
+    with short_folder() as folder:
+        cluster = Testbed.create(installed, folder / "slurm", site)
         try:
             cluster.up()
             yield cluster

@@ -1,4 +1,4 @@
-"""The testbeds that tests against a real Slurm share: each comes up once, when first asked for."""
+"""What tests of the live side share, such as testbeds: each comes up when first asked for."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import SlurmBackend, open_backend
 from slurm_plugin.testbed import (
     Installation,
@@ -17,7 +18,7 @@ from slurm_plugin.testbed import (
     install,
     usual_site,
 )
-from tests.slurm_plugin.clusters import up
+from tests.slurm_plugin import clusters
 from tests.slurm_plugin.jobs import Submitter, end_all
 
 
@@ -37,7 +38,7 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
 
     They are in the partitions `gpu`, all of them, and `short`, the first half.
     """
-    with up(installation, usual_site(fake_nodes(6))) as cluster:
+    with clusters.up(installation, usual_site(fake_nodes(6))) as cluster:
         os.environ.update(cluster.environment())
         if installation.pyslurm:
             sys.path.append(str(installation.pyslurm))
@@ -59,3 +60,17 @@ def backend(request: pytest.FixtureRequest, testbed: Testbed) -> SlurmBackend:
     if name == "pyslurm" and without:
         pytest.skip(without)
     return open_backend(name)
+
+
+@pytest.fixture(name="short_folder")
+def _short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets, and which other users can reach."""
+    with clusters.short_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store in memory."""
+    with Store.open(IN_MEMORY, Mode.WRITE) as opened:
+        yield opened

@@ -6,8 +6,7 @@ ended, and which GPUs it had on each node) and Slurm's records.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,13 +115,6 @@ class Gangs:
 
     def queue(self) -> str:
         return self.cluster.command("squeue", "--noheader", "--array", "--format=%i %T %r %N")
-
-
-def await_that(true: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
 
 
 def wrong_in(gangs: Gangs, cancelled: Mapping[str, object]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,37 +38,35 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(short_folder: Path) -> Iterator[Site]:
     """Two jobs ended, one that runs, and one that waits."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        database = folder / "daemon.duckdb"
-        with Store.open(database, Mode.WRITE) as store:
-            # `shadow report` counts its days from now.
-            bench = bench_on(store, Clock(time.time() - 5000.0))
-            first, second, third, fourth = (
-                replace(
-                    job(number, user),
-                    submit_s=bench.clock.now - 10,
-                    begin_s=bench.clock.now - 10,
-                )
-                for number, user in ((1, "ann"), (2, "bob"), (3, "ann"), (4, "bob"))
+    database = short_folder / "daemon.duckdb"
+    with Store.open(database, Mode.WRITE) as store:
+        # `shadow report` counts its days from now.
+        bench = bench_on(store, Clock(time.time() - 5000.0))
+        first, second, third, fourth = (
+            replace(
+                job(number, user),
+                submit_s=bench.clock.now - 10,
+                begin_s=bench.clock.now - 10,
             )
-            bench.cycle(first, second, third, fourth)
-            for now, after in ((first, (second, third, fourth)), (second, (third, fourth))):
-                run = running(now, bench.clock.now)
-                bench.cycle(run, *after)
-                bench.cycle(run, *after, seconds=300)
-                bench.cycle(*after)
-            bench.cycle(running(third, bench.clock.now), fourth)
-            bench.ask("when", "4")
-            bench.cycle(running(third, bench.clock.now - 1), fourth)
-            server = AnswerServer(folder / "s", bench.telemetry.publisher.answer)
-            try:
-                yield Site(bench, database, {"HETSCHED_SOCKET": str(folder / "s")})
-            finally:
-                server.close()
-                bench.telemetry.close()
+            for number, user in ((1, "ann"), (2, "bob"), (3, "ann"), (4, "bob"))
+        )
+        bench.cycle(first, second, third, fourth)
+        for now, after in ((first, (second, third, fourth)), (second, (third, fourth))):
+            run = running(now, bench.clock.now)
+            bench.cycle(run, *after)
+            bench.cycle(run, *after, seconds=300)
+            bench.cycle(*after)
+        bench.cycle(running(third, bench.clock.now), fourth)
+        bench.ask("when", "4")
+        bench.cycle(running(third, bench.clock.now - 1), fourth)
+        server = AnswerServer(short_folder / "s", bench.telemetry.publisher.answer)
+        try:
+            yield Site(bench, database, {"HETSCHED_SOCKET": str(short_folder / "s")})
+        finally:
+            server.close()
+            bench.telemetry.close()
 
 
 def test_the_queue_has_squeues_columns_and_letters(site: Site) -> None:

@@ -21,7 +21,6 @@ from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.copies import Copies, states
 from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
-from tests.slurm_plugin.gang_jobs import await_that
 from tests.slurm_plugin.jobs import Submitter, await_hold, is_back
 from tests.slurm_plugin.live import daemon_of, drive
 
@@ -137,12 +136,7 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
             testbed.command("scancel", *jobs)
             daemon.let_go()
             if lost:
-                words = ("scontrol", "show", "node", lost)
-                await_that(
-                    lambda: is_back(testbed, lost),
-                    120,
-                    lambda: testbed.command(*words) + testbed.command("sinfo", f"--nodes={lost}"),
-                )
+                wait_until(lambda: is_back(testbed, lost), f"{lost} to be back", 120)
             testbed.await_idle()
     for copies in (first, second):
         named(copies).check_steps()

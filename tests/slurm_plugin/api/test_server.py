@@ -70,7 +70,6 @@ def as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.usefixtures("server")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
 def test_another_user_is_no_admin_and_may_ask(path: Path) -> None:
-    path.parent.chmod(0o755)
     said = as_nobody(path)
     assert said.stdout == "nobody False\n", said.stderr
 
@@ -116,7 +115,6 @@ while True:
 @pytest.mark.usefixtures("server")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
 def test_however_many_connections_one_user_opens_others_are_answered_at_once(path: Path) -> None:
-    path.parent.chmod(0o755)
     words = [sys.executable, "-c", FLOOD, str(path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as flood:
         try:

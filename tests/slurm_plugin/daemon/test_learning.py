@@ -9,7 +9,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -207,39 +206,36 @@ def test_a_job_that_is_moved_is_told_why_and_policies_know_what_it_has_done(
 
 
 def test_an_ordinary_user_tells_and_is_told(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, short_folder: Path
 ) -> None:
-    # pytest's own folders are root's alone.
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder, spool = Path(name), Path(name) / "spool"
-        folder.chmod(0o755)
-        spool.mkdir()
-        own = folder / "own"
-        own.mkdir()
-        os.chown(own, 65534, 65534)
-        shutil.copytree(ROOT / "job_wrappers", folder / "job_wrappers")
-        script = folder / "stub.sh"
-        speeds = " ".join(f"--speed {kind}={speed}" for kind, speed in SPEEDS.items())
-        script.write_text(
-            "#!/bin/bash\n#HETSCHED --gpu-set=1 --profile-key=stubnet --can-checkpoint\n"
-            f"cd {own}\nexec /usr/bin/python3 {folder}/job_wrappers/stub.py --spool {spool} "
-            f"--samples 300 --batch 8 {OFTEN} {speeds}\n"
-        )
-        with Store.open(IN_MEMORY, Mode.WRITE) as store:
-            daemon = learning(backend, store, spool)
-            done = as_nobody(testbed, "sbatch", "--parsable", f"--output={own}/out", script)
-            assert done.returncode == 0, done.stderr
-            drive(daemon, ended(backend, [done.stdout.strip()]), timeout_s=40)
-            settle(daemon)
-            (profile,) = store.profiles()
-            known = store.layers([profile.profile], list(SPEEDS))
-            ((at, speed),) = zip(known.by_type.gpu_type, known.by_type.mean, strict=True)
-            rejected = store.summary().rejected
-        said = (own / "out").read_text().splitlines()
-        owners = [
-            (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode))
-            for path in (spool / "65534", spool / "moves" / "65534")
-        ]
+    spool = short_folder / "spool"
+    spool.mkdir()
+    own = short_folder / "own"
+    own.mkdir()
+    os.chown(own, 65534, 65534)
+    shutil.copytree(ROOT / "job_wrappers", short_folder / "job_wrappers")
+    script = short_folder / "stub.sh"
+    speeds = " ".join(f"--speed {kind}={speed}" for kind, speed in SPEEDS.items())
+    script.write_text(
+        "#!/bin/bash\n#HETSCHED --gpu-set=1 --profile-key=stubnet --can-checkpoint\n"
+        f"cd {own}\nexec /usr/bin/python3 {short_folder}/job_wrappers/stub.py --spool {spool} "
+        f"--samples 300 --batch 8 {OFTEN} {speeds}\n"
+    )
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        daemon = learning(backend, store, spool)
+        done = as_nobody(testbed, "sbatch", "--parsable", f"--output={own}/out", script)
+        assert done.returncode == 0, done.stderr
+        drive(daemon, ended(backend, [done.stdout.strip()]), timeout_s=40)
+        settle(daemon)
+        (profile,) = store.profiles()
+        known = store.layers([profile.profile], list(SPEEDS))
+        ((at, speed),) = zip(known.by_type.gpu_type, known.by_type.mean, strict=True)
+        rejected = store.summary().rejected
+    said = (own / "out").read_text().splitlines()
+    owners = [
+        (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode))
+        for path in (spool / "65534", spool / "moves" / "65534")
+    ]
     assert owners == [(65534, 0o700), (0, 0o710)]
     assert profile.profile == ProfileKey("stubnet", "nobody")
     assert profile.measurements >= 2

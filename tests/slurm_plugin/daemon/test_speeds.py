@@ -1,6 +1,6 @@
 """What live policies are told of speeds: the store's layers, by owner, else what is assumed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -24,12 +24,6 @@ from slurm_plugin.daemon.speeds import ASSUMED_PROFILE, LiveSpeeds
 CLUSTER = Cluster((Node("n0", "a100", 4), Node("n1", "v100", 8), Node("n2", "a100", 4)))
 MINE, THEIRS = ProfileKey("mynet", "ann"), ProfileKey("mynet", "bob")
 ON_N0, ON_N2 = Configuration.of({"n0": 2}), Configuration.of({"n2": 2})
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        yield store
 
 
 class Live(LiveSpeeds):

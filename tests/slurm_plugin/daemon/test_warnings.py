@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
+from tests.conftest import fill
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Site, held, node, places
 
@@ -71,9 +71,7 @@ def test_a_full_disk_is_said_once_and_stops_nobody(
     disk = small_disk("3m")
     with Store.open(disk / "store.duckdb", Mode.WRITE) as store:
         site = Site(WAITING, store=store)
-        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
-            while True:
-                file.write(b"x" * 4096)
+        fill(disk)
         said = [" ".join(warnings(site)) for _ in range(3)]
     assert len(site.backend.calls) == 3
     assert ["not recorded" in words for words in said] == [False, True, False]

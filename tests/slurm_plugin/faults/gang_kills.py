@@ -13,9 +13,10 @@ import sys
 import time
 
 from slurm_plugin.testbed import default_cache, fake_nodes, install
+from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.process.test_hetschedd import hetschedd
-from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
+from tests.slurm_plugin.gang_jobs import Gangs, wrong_in
 from tests.slurm_plugin.jobs import await_hold
 
 OPTIONS = (
@@ -46,7 +47,7 @@ def run_gangs_with_kills(gangs: Gangs, jobs: int, kills: int, rng: random.Random
     assert gangs.queue(), "the jobs had ended before the last kill"
     daemon = hetschedd(gangs.cluster, gangs.folder, *OPTIONS)
     try:
-        await_that(lambda: not gangs.queue(), 60 + 10 * jobs, gangs.queue)
+        wait_until(lambda: not gangs.queue(), "an empty queue", 60 + 10 * jobs)
     finally:
         daemon.terminate()
         daemon.wait()

@@ -17,22 +17,12 @@ import pytest
 from hetsched_core.errors import HetschedError
 from hetsched_core.store import Store
 from slurm_plugin.api.client import ask
+from tests.conftest import fill
 from tests.slurm_plugin.accounts import accounted_runs
 from tests.slurm_plugin.faults.site import Seen, Site
 from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte on a disk; return the file that takes it up."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-        except OSError:
-            return ballast
 
 
 def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(

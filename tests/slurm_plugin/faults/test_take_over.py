@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -61,30 +60,28 @@ def start_backup(cluster: Testbed, folder: Path) -> Path:
 
 
 @pytest.fixture
-def available(installation: Installation, tmp_path: Path) -> Iterator[Site]:
+def available(installation: Installation, short_folder: Path, tmp_path: Path) -> Iterator[Site]:
     """A cluster with two controllers."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        nodes = fake_nodes(2, "a100:4")
-        cluster = Testbed.create(installation, Path(name) / "slurm", nodes)
-        own = {each.name: getattr(cluster.layout, each.name) for each in fields(Layout)}
-        cluster = replace(cluster, layout=Doubled(**own))
-        backup: Path | None = None
-        try:
-            cluster.up()
-            # A backup that finds no saved state does not start.
-            cluster.stop_controller()
-            cluster.start_controller()
-            backup = start_backup(cluster, Path(name) / "backup")
-            wait_until(lambda: "backup is UP" in _ping(cluster), "a backup", 120)
-            options = ("--mode=enforce", "--cycle-s=0.2", "--grace-s=10", "--spool-s=0.5")
-            site = Site(cluster, tmp_path, options, random.Random(1))
-            yield site
-            site.close()
-        finally:
-            if backup is not None and backup.exists():
-                os.kill(int(backup.read_text()), signal.SIGKILL)
-            cluster.down()
+    nodes = fake_nodes(2, "a100:4")
+    cluster = Testbed.create(installation, short_folder / "slurm", nodes)
+    own = {each.name: getattr(cluster.layout, each.name) for each in fields(Layout)}
+    cluster = replace(cluster, layout=Doubled(**own))
+    backup: Path | None = None
+    try:
+        cluster.up()
+        # A backup that finds no saved state does not start.
+        cluster.stop_controller()
+        cluster.start_controller()
+        backup = start_backup(cluster, short_folder / "backup")
+        wait_until(lambda: "backup is UP" in _ping(cluster), "a backup", 120)
+        options = ("--mode=enforce", "--cycle-s=0.2", "--grace-s=10", "--spool-s=0.5")
+        site = Site(cluster, tmp_path, options, random.Random(1))
+        yield site
+        site.close()
+    finally:
+        if backup is not None and backup.exists():
+            os.kill(int(backup.read_text()), signal.SIGKILL)
+        cluster.down()
 
 
 def _ping(cluster: Testbed) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hetsched_core.store import IN_MEMORY, Mode, Store
+from hetsched_core.store import Store
 from job_wrappers.allocation import Allocation
 from job_wrappers.moves import path_of
 from slurm_plugin.api.meters import Meters
@@ -31,17 +29,9 @@ PATIENCE_S = 180.0
 
 
 @pytest.fixture
-def spool() -> Iterator[Path]:
+def spool(short_folder: Path) -> Path:
     """A spool directory that other users can reach."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, Mode.WRITE) as opened:
-        yield opened
+    return short_folder
 
 
 def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
@@ -142,7 +132,6 @@ def test_hostile_names_comments_and_environments_are_texts(
     backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     mine = spool / "touched"
-    spool.chmod(0o755)
     daemon = daemon_of(backend, store, spool)
     jobs = []
     for text in (text.replace("{mine}", str(mine)) for text in HOSTILE):

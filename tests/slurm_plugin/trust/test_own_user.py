@@ -8,7 +8,6 @@ import pwd
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,16 +61,13 @@ def interpreter(cluster: Testbed) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder(short_folder: Path) -> Path:
     """The daemon's own folder."""
     account = pwd.getpwnam(DAEMON)
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        path = Path(name)
-        path.chmod(0o755)
-        (path / "spool").mkdir(mode=0o755)
-        for each in (path, path / "spool"):
-            os.chown(each, account.pw_uid, account.pw_gid)
-        yield path
+    (short_folder / "spool").mkdir(mode=0o755)
+    for each in (short_folder, short_folder / "spool"):
+        os.chown(each, account.pw_uid, account.pw_gid)
+    return short_folder
 
 
 @pytest.fixture

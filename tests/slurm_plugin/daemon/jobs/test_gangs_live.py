@@ -14,9 +14,10 @@ from hetsched_core.types import Configuration, Shape, shape_of
 from slurm_plugin.backend import HOLDS, Change, Enter, JobState, Leave, Resources, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
 from tests.job_wrappers.torch.test_on_slurm import InShape
 from tests.slurm_plugin.accounts import recorded
-from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
+from tests.slurm_plugin.gang_jobs import Gangs, wrong_in
 from tests.slurm_plugin.jobs import Submitter
 from tests.slurm_plugin.live import daemon_of, drive
 
@@ -101,7 +102,7 @@ def test_a_gang_outlives_the_loss_of_its_leader_and_ends_with_an_element_that_is
     # As where its node is lost: the other element fails before the daemon looks again.
     gangs.cluster.command("scontrol", "requeue", f"{job}_0")
     gangs.cluster.command("scancel", "--batch", "--signal=KILL", f"{job}_1")
-    await_that(lambda: failed() == [JobState.ENDED], 30, gangs.queue)
+    wait_until(lambda: failed() == [JobState.ENDED], "the end of an element", 30)
     drive(daemon, lambda: runs() == [2, 2], 60)
     gangs.cluster.command("scancel", f"{job}_1")
     drive(daemon, lambda: not gangs.queue())
@@ -174,8 +175,8 @@ def test_without_a_daemon_the_leader_runs_alone_and_the_others_end_at_once(
     one = Resources(per_job="", per_node="gres/gpu:v100:1")
     backend.apply(Enter(own.job, HOLDS[0], ("n1",), own, one, dependency=f"after:{job}_0"))
     gangs.cluster.command("scontrol", "update", f"ReservationName={HOLDS[0]}", "EndTime=now+1")
-    await_that(lambda: gangs.done(job), 60, gangs.queue)
-    await_that(lambda: not gangs.queue(), 60, gangs.queue)
+    wait_until(lambda: gangs.done(job), "the end of its leader", 60)
+    wait_until(lambda: not gangs.queue(), "an empty queue", 60)
     assert list(gangs.shapes(job)) == [0]
     assert [sum(pieces.values()) for pieces in gangs.shapes(job).values()] == [4]
     assert set(gangs.seen(job)) == {0}

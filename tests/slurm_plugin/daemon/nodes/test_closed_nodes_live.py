@@ -1,7 +1,6 @@
 """A node goes away under a job on a real Slurm: other jobs are placed elsewhere meanwhile."""
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -178,15 +177,16 @@ def test_jobs_that_slurm_holds_since_their_reservation_is_gone_are_placed_anew(
 
 
 @pytest.fixture
-def prolog_fails(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
+def prolog_fails(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, short_folder: Path
+) -> Iterator[Testbed]:
     """Three nodes whose prolog fails for the jobs with the comment `fails`."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
-        prolog = Path(folder) / "prolog"
-        prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_COMMENT" != fails ]\n')
-        prolog.chmod(0o755)
-        more = f"Prolog={prolog}", "PrologFlags=Alloc"
-        with set_up(installation, monkeypatch, *more) as cluster:
-            yield cluster
+    prolog = short_folder / "prolog"
+    prolog.write_text('#!/bin/sh\n[ "$SLURM_JOB_COMMENT" != fails ]\n')
+    prolog.chmod(0o755)
+    more = f"Prolog={prolog}", "PrologFlags=Alloc"
+    with set_up(installation, monkeypatch, *more) as cluster:
+        yield cluster
 
 
 def test_a_job_whose_prolog_fails_drains_one_node(prolog_fails: Testbed, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Nodes that Slurm has powered down, on a real Slurm: a job that is placed there wakes them."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,36 +32,31 @@ exec slurmd -b -f {base}/etc/slurm.conf -d $(command -v slurmstepd) -N $1
 
 @pytest.fixture
 def saving(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, short_folder: Path
 ) -> Iterator[tuple[Testbed, Path]]:
     """Two nodes, of four A100 and eight V100 GPUs, that Slurm powers down and up."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        base = folder / "slurm"
-        site = usual_site(fake_nodes(2))
-        power = ["SuspendTime=10000", "SuspendTimeout=3", "ResumeTimeout=300"]
-        for script, text in (("Suspend", SUSPEND), ("Resume", RESUME)):
-            path = folder / script
-            path.write_text(text.format(base=base, folder=folder))
-            path.chmod(0o755)
-            power.append(f"{script}Program={path}")
-        cluster = Testbed.create(
-            installation, base, replace(site, settings=(*site.settings, *power))
-        )
-        words = cluster.environment()
-        (folder / "environment").write_text(
-            "".join(f"export {key}='{value}'\n" for key, value in words.items())
-        )
-        for key, value in words.items():
-            monkeypatch.setenv(key, value)
-        try:
-            cluster.up()
-            yield cluster, folder
-            end_all(cluster)
-        finally:
-            (folder / "boot").touch()
-            cluster.down()
+    base = short_folder / "slurm"
+    site = usual_site(fake_nodes(2))
+    power = ["SuspendTime=10000", "SuspendTimeout=3", "ResumeTimeout=300"]
+    for script, text in (("Suspend", SUSPEND), ("Resume", RESUME)):
+        path = short_folder / script
+        path.write_text(text.format(base=base, folder=short_folder))
+        path.chmod(0o755)
+        power.append(f"{script}Program={path}")
+    cluster = Testbed.create(installation, base, replace(site, settings=(*site.settings, *power)))
+    words = cluster.environment()
+    (short_folder / "environment").write_text(
+        "".join(f"export {key}='{value}'\n" for key, value in words.items())
+    )
+    for key, value in words.items():
+        monkeypatch.setenv(key, value)
+    try:
+        cluster.up()
+        yield cluster, short_folder
+        end_all(cluster)
+    finally:
+        (short_folder / "boot").touch()
+        cluster.down()
 
 
 def test_a_job_wakes_a_node_that_is_powered_down_and_holds_it_until_it_is_up(

@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -263,21 +262,22 @@ with DaemonDatabase(path) as one:
 
 
 @as_root
-def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> None:
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        path = Path(name) / "daemon.duckdb"
-        os.chown(name, 65_532, 65_532)
-        words = [sys.executable, "-c", GIVEN_AWAY, str(path)]
-        with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "()\n"
-            os.chown(path, 0, 0)
-            print(file=process.stdin)
-            said = process.stdout.readline()
-            assert "belongs to root by now, with mode 0600: the daemon could not open" in said
-            assert f"give it back: chown 65532 {path}" in said
-            print(file=process.stdin)
-            assert process.stdout.readline() == "()\n"
+def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with(
+    short_folder: Path,
+) -> None:
+    path = short_folder / "daemon.duckdb"
+    os.chown(short_folder, 65_532, 65_532)
+    words = [sys.executable, "-c", GIVEN_AWAY, str(path)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "()\n"
+        os.chown(path, 0, 0)
+        print(file=process.stdin)
+        said = process.stdout.readline()
+        assert "belongs to root by now, with mode 0600: the daemon could not open" in said
+        assert f"give it back: chown 65532 {path}" in said
+        print(file=process.stdin)
+        assert process.stdout.readline() == "()\n"
 
 
 SHUT_OUT = """
@@ -302,24 +302,25 @@ with DaemonDatabase(path) as one:
 
 
 @as_root
-def test_where_its_folder_may_not_be_entered_any_more_that_is_said_and_it_is_tried_again() -> None:
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        path = Path(name) / "daemon.duckdb"
-        os.chown(name, 65_532, 65_532)
-        words = [sys.executable, "-c", SHUT_OUT, str(path)]
-        with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "()\n"
-            Path(name).chmod(0)
-            for said in (
-                "nothing is recorded or measured until it can be opened') False",
-                "() False",
-            ):
-                print(file=process.stdin)
-                assert process.stdout.readline().endswith(f"{said}\n")
-            Path(name).chmod(0o700)
+def test_where_its_folder_may_not_be_entered_any_more_that_is_said_and_it_is_tried_again(
+    short_folder: Path,
+) -> None:
+    path = short_folder / "daemon.duckdb"
+    os.chown(short_folder, 65_532, 65_532)
+    words = [sys.executable, "-c", SHUT_OUT, str(path)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "()\n"
+        short_folder.chmod(0)
+        for said in (
+            "nothing is recorded or measured until it can be opened') False",
+            "() False",
+        ):
             print(file=process.stdin)
-            assert process.stdout.readline() == "() True\n"
+            assert process.stdout.readline().endswith(f"{said}\n")
+        short_folder.chmod(0o700)
+        print(file=process.stdin)
+        assert process.stdout.readline() == "() True\n"
 
 
 @as_root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from immutables import Map
 
 from hetsched_core.policy import RunKey, Stop, StopCause, make_policy
-from hetsched_core.store import IN_MEMORY, Ingested, Mode, ProfileKey, Store, StoreWriteError
+from hetsched_core.store import Ingested, ProfileKey, Store, StoreWriteError
 from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import (
     Configuration,
@@ -96,12 +96,6 @@ class Scene:
 def progress(t_s: float, samples: float, speed: float = 50.0) -> dict[str, object]:
     line: dict[str, object] = {"type": "progress", "t_s": t_s, "samples": samples}
     return line | {"samples_per_s": speed, "data_s": [], "wait_s": []}
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        yield store
 
 
 @pytest.fixture
