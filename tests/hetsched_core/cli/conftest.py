@@ -1,12 +1,14 @@
-"""The command line as a function."""
+"""The command line as a function, the files it reads and those it writes."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from hetsched_core.cli import main
+from hetsched_core.traces.bundled import log_path
 
 
 class Result(NamedTuple):
@@ -43,3 +45,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, which is empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files, by name."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+def short_log() -> str:
+    """Return as much of the bundled log as a quick run takes: 60 lines."""
+    return "".join(log_path().read_text().splitlines(keepends=True)[:60])
+
+
+def result_file(name: str = "result.json") -> dict[str, Any]:
+    """Read what a replay has written in the working folder."""
+    written: dict[str, Any] = json.loads(Path(name).read_text())
+    return written

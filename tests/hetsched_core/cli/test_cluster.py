@@ -6,7 +6,7 @@ import pytest
 
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import parse_cluster, read_cluster
-from tests.hetsched_core.cli.conftest import Run
+from tests.hetsched_core.cli.conftest import Run, write
 
 HEADER = "JobID|State|Submit|Start|End|NodeList|AllocTRES"
 ROW = "7|COMPLETED|2025-03-03T09:00:00|2025-03-03T09:00:00|2025-03-03T10:00:00|n3|gres/gpu:t4=2"
@@ -22,8 +22,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def files(folder: Path) -> None:
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
+    write(folder, FILES)
 
 
 def test_several_sources_become_one_description(hetsched: Run) -> None:

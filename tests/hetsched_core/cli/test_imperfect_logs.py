@@ -1,6 +1,5 @@
 """Logs that lack something: what is said in the first line, and what is replayed all the same."""
 
-import json
 import subprocess
 import sysconfig
 from collections.abc import Callable
@@ -8,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.traces.bundled import cluster_path, log_path
-from tests.hetsched_core.cli.conftest import Result, Run
+from hetsched_core.traces.bundled import cluster_path
+from tests.hetsched_core.cli.conftest import Result, Run, result_file, short_log
 
 HETSCHED = Path(sysconfig.get_path("scripts")) / "hetsched"
-HEADER, *ROWS = (line.split("|") for line in log_path().read_text().splitlines()[:60])
+HEADER, *ROWS = (line.split("|") for line in short_log().splitlines())
 GPU_JOBS = 30
 """In these lines of the bundled log."""
 
@@ -219,12 +218,12 @@ def test_rules_tell_the_gpu_type_of_a_partition_with_and_without_a_cluster(
     Path("rules").write_text('schema = "hetsched-rules/1"\n[partition_types]\n"gp*" = "V100"\n')
     result = replay(log, CLUSTER, "--rules=rules", "--json=result.json")
     assert result.code == 0
-    written = json.loads(Path("result.json").read_text())
+    written = result_file()
     said = "allocations: the GPU type is that of their partition in the rules."
     assert f"{GPU_JOBS} of {GPU_JOBS} {said}" in written["input"]["assumptions"]
     whole = write("log", untyped)
     assert replay(whole, "--rules=rules", "--json=result.json").code == 0
-    assert set(json.loads(Path("result.json").read_text())["input"]["gpus"]) == {"v100"}
+    assert set(result_file()["input"]["gpus"]) == {"v100"}
     # A log that names the types of its GPUs is believed.
     assert replay(write("log"), "--rules=rules", "--json=result.json").code == 0
-    assert "rtx30" in json.loads(Path("result.json").read_text())["input"]["gpus"]
+    assert "rtx30" in result_file()["input"]["gpus"]

@@ -1,14 +1,12 @@
 """Policies of one's own in `hetsched replay`, `policies` and `sweep`, and broken ones."""
 
-import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hetsched_core.traces.bundled import cluster_path, log_path
-from tests.hetsched_core.cli.conftest import JOB, V100S, Result, Run
+from hetsched_core.traces.bundled import cluster_path
+from tests.hetsched_core.cli.conftest import JOB, V100S, Result, Run, result_file, short_log, write
 
 MINE = """
 import shutil
@@ -67,9 +65,7 @@ exits = third_party_that_exits:Policy
 @pytest.fixture
 def own(folder: Path) -> Path:
     """A log, and a policy beside it."""
-    (folder / "mine.py").write_text(MINE)
-    lines = log_path().read_text().splitlines(keepends=True)
-    (folder / "sacct.txt").write_text("".join(lines[:60]))
+    write(folder, {"mine.py": MINE, "sacct.txt": short_log()})
     return folder
 
 
@@ -94,11 +90,6 @@ def broken(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\n")
     (metadata / "entry_points.txt").write_text(BROKEN)
     monkeypatch.syspath_prepend(own)
-
-
-def result_file(name: str = "result.json") -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(Path(name).read_text())
-    return written
 
 
 def told(result: Result) -> list[str]:
@@ -203,15 +194,15 @@ def test_an_interrupt_keeps_what_has_ended_and_leaves_no_empty_folder(
 def test_a_file_without_the_policy_is_refused_and_the_message_says_what_to_give(
     replay: Run, own: Path, word: str, code: int, says: str
 ) -> None:
-    for name, text in {
+    files = {
         "raises.py": "\n1 / 0\n",
         "wrong.py": "def\n",
         "two.py": MINE + "\nclass Other(Mine):\n    pass\n",
         "empty.py": "",
         "named.py": MINE.replace('name="mine"', 'name="../x"'),
         "bare.py": MINE.replace(' = parameter("well", "how it ends")', ""),
-    }.items():
-        (own / name).write_text(text)
+    }
+    write(own, files)
     result = replay(word)
     assert result.code == code
     assert says in result.err

@@ -1,6 +1,5 @@
 """`hetsched replay` on the bundled log, and on what people get wrong."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,14 @@ import pytest
 
 from hetsched_core.cli.replay import _tell_result
 from hetsched_core.report.result import read_result
-from hetsched_core.traces.bundled import cluster_path, log_path
-from tests.hetsched_core.cli.conftest import JOB, Result, Run
-
-HEAD = 60
-"""Lines of the bundled log that a quick run takes."""
+from hetsched_core.traces.bundled import cluster_path
+from tests.hetsched_core.cli.conftest import JOB, Result, Run, result_file, short_log
 
 
 @pytest.fixture
 def log(folder: Path) -> Path:
-    lines = log_path().read_text().splitlines(keepends=True)
     log = folder / "sacct.txt"
-    log.write_text("".join(lines[:HEAD]))
+    log.write_text(short_log())
     return log
 
 
@@ -32,11 +27,6 @@ def replay(hetsched: Run, log: Path) -> Run:
         return hetsched("replay", log, "--cluster", cluster_path(), *options)
 
     return replay
-
-
-def result_file() -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(Path("result.json").read_text())
-    return written
 
 
 def test_the_result_file_has_the_policies_and_their_closeness_to_the_log(replay: Run) -> None:

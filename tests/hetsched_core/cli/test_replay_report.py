@@ -8,12 +8,11 @@ import shlex
 import sys
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hetsched_core.traces.bundled import cluster_path, log_path
-from tests.hetsched_core.cli.conftest import JOB, V100S, Run
+from tests.hetsched_core.cli.conftest import JOB, V100S, Run, result_file, write
 from tests.hetsched_core.traces.worlds import FOX
 
 CLUSTER = (
@@ -33,9 +32,8 @@ def files(folder: Path) -> None:
         for at in range(12)
     ]
     header = "JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES"
-    (folder / "log.txt").write_text("\n".join([header, *rows, ""]))
-    (folder / "jobs.jsonl").write_text(JOB)
-    (folder / "c.toml").write_text(CLUSTER)
+    log = "\n".join([header, *rows, ""])
+    write(folder, {"log.txt": log, "jobs.jsonl": JOB, "c.toml": CLUSTER})
 
 
 def page(folder: str = "out") -> str:
@@ -48,16 +46,11 @@ def values(text: str, measure: str) -> list[float]:
     return [float(value) for value in re.findall(r'<data value="([^"]*)"', row[0])]
 
 
-def result_file(name: str = "r.json") -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(Path(name).read_text())
-    return written
-
-
 def test_the_command_in_the_page_makes_the_page_again(folder: Path, hetsched: Run) -> None:
     options = ("--policy=fifo,srtf", "--seed=3", "--elastic", "--tz=Europe/Oslo")
     made = hetsched(*LOG, *options, "--report", folder / "one", "--json=r.json", "--run-log=logs")
     assert f"report: {folder}/one/report.html (" in made.err
-    first, written = page("one"), result_file()["policies"]
+    first, written = page("one"), result_file("r.json")["policies"]
     for measure in ("completed", "avg_jct_s", "avg_wait_s", "gpu_utilisation", "restarts"):
         assert values(first, measure) == [written[name][measure] for name in ("fifo", "srtf")]
     assert hashlib.sha256(Path("log.txt").read_bytes()).hexdigest() in first
@@ -74,7 +67,7 @@ def test_seeds_draw_anew_and_all_of_them_are_kept(hetsched: Run) -> None:
     options = ("--policy=fifo", "--seed=5", "--seeds=3", "--report=out", "--json=r.json")
     result = hetsched(*LOG, *options, "--run-log=logs")
     assert result.code == 0, result.err
-    whole = result_file()
+    whole = result_file("r.json")
     assert (whole["input"]["settings"]["seed"], list(whole["other_seeds"])) == (5, ["6", "7"])
     times = [whole["policies"]["fifo"]["avg_jct_s"]]
     times += [one["fifo"]["avg_jct_s"] for one in whole["other_seeds"].values()]

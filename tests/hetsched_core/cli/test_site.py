@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.traces.cluster_file import parse_cluster
-from tests.hetsched_core.cli.conftest import Run
+from tests.hetsched_core.cli.conftest import Run, write
 
 NODES = "NodeName=n1 Gres=gpu:a100:8 CPUTot=64 RealMemory=524288\n"
 ASSOC = """\
@@ -57,8 +57,7 @@ def log(jobs: int) -> str:
 @pytest.fixture(autouse=True)
 def files(folder: Path) -> None:
     texts = {"nodes": NODES, "assoc": ASSOC, "qos": QOS, "partitions": PARTITIONS}
-    for name, text in {**texts, "log": log(400)}.items():
-        (folder / name).write_text(text)
+    write(folder, texts | {"log": log(400)})
 
 
 def runs(policy: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -8,7 +8,7 @@ import pytest
 from hetsched_core.traces.cluster_file import read_cluster
 from hetsched_core.traces.load import Inputs, load_workload
 from hetsched_core.traces.workload_file import SCHEMA, workload_lines
-from tests.hetsched_core.cli.conftest import V100S, Run
+from tests.hetsched_core.cli.conftest import V100S, Run, write
 
 # Of two types, so that job 3 has none.
 CLUSTER = 'schema = "hetsched-cluster/1"\n' + V100S + V100S.replace("n[1-2]", "k").replace("v", "k")
@@ -24,9 +24,7 @@ GENERATE = "generate out --cluster=c.toml"
 
 @pytest.fixture(autouse=True)
 def files(folder: Path) -> None:
-    (folder / "log").write_text(LOG)
-    (folder / "c.toml").write_text(CLUSTER)
-    (folder / "empty").touch()
+    write(folder, {"log": LOG, "c.toml": CLUSTER, "empty": ""})
 
 
 def loaded(name: str) -> Inputs:

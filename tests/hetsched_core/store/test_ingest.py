@@ -5,7 +5,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hetsched_core.store import (
 )
 from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import Node
+from tests.conftest import fill
 from tests.hetsched_core.store.spool import (
     ME,
     N1,
@@ -438,14 +438,12 @@ def test_lines_that_could_not_be_recorded_on_a_full_disk_are_recorded_later(
     disk = small_disk("3m")
     spool.add(start(), *(progress(at, 400.0) for at in range(500)))
     with Store.open(disk / "store.duckdb", Mode.WRITE) as store:
-        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
-            while True:
-                file.write(b"x" * 4096)
+        filler = fill(disk)
         for _ in range(2):
             with pytest.raises(StoreWriteError):
                 take(store, spool)
         assert store.summary().measurements == 0
-        (disk / "filler").unlink()
+        filler.unlink()
         assert take(store, spool).measurements == 500
         assert take(store, spool).measurements == 0
         assert speeds(store)["", 1, 4] == (500, 100.0)
