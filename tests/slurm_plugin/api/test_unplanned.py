@@ -16,7 +16,7 @@ from slurm_plugin.backend import Resources, SlurmJob, SlurmSite
 from slurm_plugin.cli.ask import _print_why
 from slurm_plugin.daemon import DaemonMode
 from slurm_plugin.daemon.settings import JobSelection
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, placed, running
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, element, placed, running
 from tests.slurm_plugin.daemon.test_journal import CONFIGURATION, ROOT, Bench, bench_on
 
 NO_GPUS = replace(RIGID, id="8", gpus=0, resources=Resources((1, 0), 1, "", "", "", ""))
@@ -50,7 +50,7 @@ def test_an_element_is_asked_about_as_squeue_shows_it(bench: Bench) -> None:
 
 
 def test_an_array_stands_for_its_first_element_that_waits(bench: Bench) -> None:
-    one = replace(RIGID, id="7_0", array="7", gpus=4)
+    one = element(0, of=RIGID, gpus=4)
     rest = replace(array(3), id="9", unsplit=(1, 2))
     bench.cycle(one, rest)
     assert bench.ask("why", "7")["job"] == "7_0"

@@ -64,6 +64,11 @@ def requested(job: SlurmJob, more: str = "") -> Request:
     return request_of(job.id, mark, job, own_of(job, mark))
 
 
+def element(number: int, of: SlurmJob = WAITING, array: str = "7", **more: Any) -> SlurmJob:
+    """An element of an array of such jobs."""
+    return replace(of, **{"id": f"{array}_{number}", "array": array, "element": number, **more})
+
+
 def placed(job: SlurmJob, *nodes: str) -> SlurmJob:
     """A waiting job, once it has been placed on nodes."""
     return replace(job, reservation=HOLD, pinned=nodes, reason="None")

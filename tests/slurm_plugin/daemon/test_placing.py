@@ -28,6 +28,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     SETTINGS,
     WAITING,
     Site,
+    element,
     entry,
     left,
     named,
@@ -116,7 +117,7 @@ def test_options_are_read_from_the_script_where_there_is_no_mark() -> None:
 
 def test_the_next_elements_of_an_array_are_placed_one_by_one_within_its_throttle() -> None:
     array = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)), throttle=3)
-    runs = replace(running(RIGID, "n0"), id="7_1000", array="7", element=1000)
+    runs = running(element(1000, of=RIGID), "n0")
     assert list(places(Site(array, runs, nodes=(node("n0", used=1),)).cycle())) == ["7_0", "7_1"]
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.candidates import MOST, candidates
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, placed, running
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, element, placed, running
 
 NOW = 1000.0
 WHOLE = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
 
-
-def one(number: int, state: JobState = JobState.PENDING, held: bool = False) -> SlurmJob:
-    """An element that Slurm has split off."""
-    some = {"id": f"7_{number}", "array": "7", "element": number, "state": state, "held": held}
-    return replace(RIGID, **some)  # type: ignore[arg-type]
+one = partial(element, of=RIGID)
+"""An element that Slurm has split off."""
 
 
 def ids(*jobs: SlurmJob) -> list[str]:
@@ -45,7 +43,7 @@ def test_of_many_arrays_each_has_fewer_elements_that_wait_for_a_place(
         ((running(one(1000), "n0"),), 2),
         ((one(1000), one(1001)), 1),
         ((one(1000), one(1001), one(1002), one(1003)), 0),
-        ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
+        ((one(1000, state=JobState.ENDED), one(1001, state=JobState.ENDED)), 3),
         ((one(1000, held=True), one(1001, held=True)), 3),
         ((replace(one(1000), begin_s=NOW + 1), replace(one(1001), begin_s=NOW + 1)), 3),
         ((replace(one(1000), dependency="aftercorr:6_1000"), one(1001)), 2),

@@ -33,6 +33,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     placed,
     places,
 )
+from tests.slurm_plugin.daemon.fake_slurm import element as element_of
 from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), round_s=100.0, restart_cost_s=0.0)
@@ -46,12 +47,9 @@ def mark(nonce: str, size: float = 1e6, copies: int = 3) -> str:
     )
 
 
-def element(
-    number: int, state: JobState = JobState.PENDING, array: str = "7", **more: Any
-) -> SlurmJob:
+def element(number: int, array: str = "7", **more: Any) -> SlurmJob:
     """An element of an array of copies."""
-    some = {"id": f"{array}_{number}", "array": array, "element": number, "state": state}
-    return replace(WAITING, **{**some, "mark": mark(f"c{array}"), "gpus": 4, **more})
+    return element_of(number, array=array, **{"mark": mark(f"c{array}"), "gpus": 4, **more})
 
 
 def running(number: int, on: str, array: str = "7", **more: Any) -> SlurmJob:

@@ -1,6 +1,7 @@
 """What the elements of an array say of the job that they are."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     placed,
     places,
 )
+from tests.slurm_plugin.daemon.fake_slurm import element as element_of
+from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 GANG = 'hetsched/2 {"nonce":"a7","gpu-set":"4,5","gpu-shapes":"any","elements":4}'
 """Five GPUs are 4 and 1."""
@@ -51,10 +54,8 @@ TWO = [Enter("7", HOLD, (name,), Leave("7")) for name in ("n0", "n3")]
 """How a job of two elements is placed."""
 
 
-def element(number: int, state: JobState = JobState.PENDING, **more: Any) -> SlurmJob:
-    """An element of array 7."""
-    fields = {"id": f"7_{number}", "array": "7", "element": number, "state": state, "mark": GANG}
-    return replace(WAITING, **{**fields, **more})
+element = partial(element_of, of=replace(WAITING, mark=GANG))
+"""An element of array 7."""
 
 
 def due(number: int, on: str, gpus: int, **more: Any) -> SlurmJob:
@@ -64,13 +65,13 @@ def due(number: int, on: str, gpus: int, **more: Any) -> SlurmJob:
 
 def over(number: int, outcome: str, **more: Any) -> SlurmJob:
     """An element that has ended."""
-    return element(number, JobState.ENDED, outcome=outcome, **{"end_s": 1.0, **more})
+    return element(number, state=JobState.ENDED, outcome=outcome, **{"end_s": 1.0, **more})
 
 
 def running(number: int, nodes: tuple[str, ...], gpus: int, **more: Any) -> SlurmJob:
     """An element that runs."""
-    fields = {"nodes": nodes, "pinned": nodes, "gpus": gpus, "start_s": 100.0, **more}
-    return element(number, JobState.RUNNING, **fields)
+    runs = runs_on(element(number), *nodes, since_s=100.0, gpus=gpus)
+    return replace(runs, **more)
 
 
 def gang(*elements: SlurmJob) -> SlurmJob:

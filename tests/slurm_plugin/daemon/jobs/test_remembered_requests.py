@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
     Evict,
     Site,
+    element,
     entry,
     left,
     node,
@@ -51,9 +53,8 @@ EPILOG = "JS1:H4sIAAAAAAAA"
 """What a site's epilog writes over a mark."""
 
 
-def one(number: int, **more: Any) -> SlurmJob:
-    """An element of array 7."""
-    return replace(RIGID, **{"id": f"7_{number}", "element": number, **more})
+one = partial(element, of=RIGID)
+"""An element of array 7."""
 
 
 class Scripts(FakeBackend):
@@ -169,7 +170,7 @@ def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -
 )
 def test_elements_stay_one_job_when_an_epilog_writes_over_the_mark_of_one(more: str) -> None:
     mark = f'hetsched/2 {{"nonce":"g","gpu-set":"4",{more}}}'
-    first, second = (one(at, array="7", mark=mark, gpus=4) for at in range(2))
+    first, second = (one(at, mark=mark, gpus=4) for at in range(2))
     site = Site(first, second)
     site.cycle()
     site.see(first, replace(second, mark=EPILOG, submit_s=1000.0, restarts=1))
@@ -315,7 +316,7 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for(job: SlurmJo
 
 
 def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
-    array, first = replace(ARRAY, unsplit=(1, 2)), one(0, array="7")
+    array, first = replace(ARRAY, unsplit=(1, 2)), one(0)
     full = (node("n0", used=4),)
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         site, again = Site(array, first, nodes=full), Site(nodes=full)
@@ -324,7 +325,7 @@ def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
         wide = replace(first, **THREE_GPUS)
         site.see(array, wide)
         again.daemon.keep_in(store)
-        runs = running(one(1, array="7"), "n0")
+        runs = running(one(1), "n0")
         for each in (again, site):
             each.see(replace(array, unsplit=(2, 3)), wide, runs)
             found = {job: known.request.own.gpus for job, known in each.world.managed.items()}

@@ -39,6 +39,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     SETTINGS,
     WAITING,
     Site,
+    element,
     held,
     named,
     node,
@@ -370,9 +371,7 @@ def test_jobs_without_gpus_leave_idle_gpus_to_a_job_that_is_to_move_there() -> N
 @pytest.mark.parametrize("begun", [True, False])
 def test_elements_of_a_gang_hold_the_type_that_they_were_placed_for(begun: bool) -> None:
     mark = 'hetsched/2 {"nonce":"a1","gpu-set":"6","gpu-shapes":"any","elements":2}'
-    jobs = [
-        replace(WAITING, id=f"7_{at}", array="7", element=at, mark=mark, gpus=6) for at in (0, 1)
-    ]
+    jobs = [element(at, mark=mark, gpus=6) for at in (0, 1)]
     nodes = (mixed(v100=2), node("n1"))
     site = Site(*jobs, nodes=nodes)
     calls = [call for call in site.cycle() if isinstance(call, Enter)]
