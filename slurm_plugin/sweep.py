@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError, unknown
-from hetsched_core.sweep.local import Command, CommandEnd, perform
+from hetsched_core.sweep.local import Command, CommandEnd, last_line, perform
 from hetsched_core.values.text import from_text
 
 POLL_S = 1.0
@@ -125,7 +125,9 @@ class SlurmRunner:
                 perform_all, [[commands[at] for at in part] for part in parts]
             )
         except Exception as error:
-            raise SlurmSweepError(f"Slurm takes no job array: {_last_line(error)}") from error
+            raise SlurmSweepError(
+                f"Slurm takes no job array: {last_line(str(error), repr(error))}"
+            ) from error
         waiting = {job.job_id: (job, part) for job, part in zip(jobs, parts, strict=True)}
         gone_since: dict[str, float] = {}
         try:
@@ -193,13 +195,8 @@ def _ended(job: Any, part: Sequence[int]) -> Iterator[CommandEnd]:
         try:
             errors = job.result()
         except Exception as error:  # submitit tells what the job raised in several types.
-            errors = [_last_line(error)] * len(part)
+            errors = [last_line(str(error), repr(error))] * len(part)
     yield from (CommandEnd(at, error) for at, error in zip(part, errors, strict=True))
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip("- ")]
-    return lines[-1] if lines else repr(error)
 
 
 def _slurm(*command: str) -> str:

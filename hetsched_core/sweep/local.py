@@ -90,5 +90,10 @@ def perform(command: Command) -> str:
         code = main(list(command))
     if code == 0:
         return ""
-    lines = [line for line in said.getvalue().splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {code}"
+    return last_line(said.getvalue(), f"exit code {code}")
+
+
+def last_line(said: str, otherwise: str) -> str:
+    """Return the last line that is more than blanks and dashes, or else something else."""
+    lines = (line for line in reversed(said.splitlines()) if line.strip("- \t"))
+    return next(lines, otherwise)
