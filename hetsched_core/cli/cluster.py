@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hetsched_core.cli.inputs import LOG, log_options, sacct_options, site_option, text_of
-from hetsched_core.cli.options import usage_errors
+from hetsched_core.cli.options import pairs, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.traces.node_types import NodeTypes
@@ -144,11 +144,7 @@ def show(file: Path) -> None:
 
 def _rules(texts: tuple[str, ...]) -> NodeTypes:
     """Read the values of --node-type."""
-    from hetsched_core.errors import InputError
     from hetsched_core.traces.node_types import NodeTypes
 
-    pairs = [text.partition("=") for text in texts]
-    for text, (_, equals, _) in zip(texts, pairs, strict=True):
-        if not equals:
-            raise InputError(f"--node-type {text!r} is not of the form NODES=TYPE")
-    return NodeTypes.of({nodes.strip(): gpu_type.strip() for nodes, _, gpu_type in pairs})
+    given = pairs("--node-type", texts, "NODES=TYPE")
+    return NodeTypes.of({nodes.strip(): gpu_type.strip() for nodes, gpu_type in given.items()})

@@ -117,6 +117,21 @@ def usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from None
 
 
+def pairs(option: str, texts: Iterable[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """Return what an option that may be repeated says: name -> value.
+
+    Raises:
+        InputError: a text is not of the form; `usage_errors` makes wrong usage of that.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"{option} {text}: expected {form}")
+        found[name] = value
+    return found
+
+
 def claim_outputs(
     inputs: Iterable[Path], files: dict[str, Path | None], folders: dict[str, Path | None]
 ) -> None:

@@ -186,17 +186,13 @@ def _runner(where: str, folder: Path, at_once: int, submit: Sequence[str]) -> Ru
     """Return what carries the runs out; packages name theirs as they name commands."""
     from importlib.metadata import entry_points
 
-    from hetsched_core.errors import InputError, unknown
+    from hetsched_core.cli.options import pairs
+    from hetsched_core.errors import unknown
 
     found = {point.name: point for point in entry_points(group=RUNNERS)}
     if where not in found:
         raise unknown("runner", where, found)
-    given = {}
-    for text in submit:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--submit {text!r}: expected NAME=VALUE, such as partition=cpu")
-        given[name] = value
+    given = pairs("--submit", submit, "NAME=VALUE, such as partition=cpu")
     runner: Runner = found[where].load()(folder, at_once, given)
     return runner
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from hetsched_core.cli.options import pairs, usage_errors
 from hetsched_core.errors import HetschedError
 from hetsched_core.values.settings import Setting
 from slurm_plugin.daemon.process.configuration import read_configuration, settings
@@ -55,7 +56,8 @@ def hetschedd(path: Path | None, parameters: tuple[str, ...], **given: str | Non
     from slurm_plugin.daemon.process.run import serve
 
     overrides = {name: text for name, text in given.items() if text is not None}
-    own = dict(_pairs(parameters))
+    with usage_errors():
+        own = pairs("--set", parameters)
     serve(lambda: read_configuration(path, overrides, own))
 
 
@@ -72,14 +74,6 @@ def main(args: Sequence[str] | None = None) -> int:
         click.echo(f"hetschedd: error: {' '.join(str(error).split())}", err=True)
         return 1
     return 0
-
-
-def _pairs(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {text}: expected NAME=VALUE")
-        yield name, value
 
 
 if __name__ == "__main__":

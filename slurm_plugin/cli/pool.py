@@ -65,15 +65,13 @@ def create(path: Path, policy: str | None, parameters: tuple[str, ...]) -> None:
     It has to be on a file system that all of its hosts share. A job starts it: see the template
     pool.sbatch.
     """
+    from hetsched_core.cli.options import pairs, usage_errors
     from hetsched_core.policy import make_policy
     from slurm_plugin.pool.creation import create as made
     from slurm_plugin.pool.scheduler import check_policy, with_defaults
 
-    pairs = [text.partition("=") for text in parameters]
-    wrong = next((name for name, equals, _ in pairs if not equals), None)
-    if wrong is not None:
-        raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
-    given = {name: value for name, _, value in pairs}
+    with usage_errors():
+        given = pairs("--set", parameters)
     goes_on = (path / "pool.json").exists()
     policy, chosen = _chosen(path, policy, given) if goes_on else (policy or DEFAULT, given)
     check_policy(make_policy(policy, chosen))

@@ -41,6 +41,7 @@ def report(file: Path, days: float, policy: str, settings: tuple[str, ...], as_j
     import time
     from dataclasses import asdict
 
+    from hetsched_core.cli.options import pairs, usage_errors
     from hetsched_core.cli.stores import open_to_read
     from hetsched_core.policy import make_policy
     from hetsched_core.replay.shadow import shadow_report
@@ -49,11 +50,8 @@ def report(file: Path, days: float, policy: str, settings: tuple[str, ...], as_j
         raise click.UsageError(f"--days {days}: expected a number of days")
     if settings and not policy:
         raise click.UsageError("--set is for the policy that --policy names")
-    pairs = [text.partition("=") for text in settings]
-    wrong = next((name for name, equals, _ in pairs if not equals), None)
-    if wrong is not None:
-        raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
-    chosen = {name: value for name, _, value in pairs}
+    with usage_errors():
+        chosen = pairs("--set", settings)
     if policy:
         make_policy(policy, chosen)
     with open_to_read(file) as store:

@@ -115,6 +115,7 @@ def test_a_database_that_is_not_there_is_asked_for_by_the_setting_that_names_it(
 def test_a_shadow_report_looks_at_its_options_first(site: Site, tmp_path: Path) -> None:
     gone = str(tmp_path / "nope.db")
     assert site.run("shadow", "report", gone, "--days", "nan").exit_code == 2
+    assert site.run("shadow", "report", gone, "--policy=las", "--set=x").exit_code == 2
     done = site.run("shadow", "report", gone, "--policy", "nosuch")
     assert "unknown policy 'nosuch'" in str(done.exception)
 

@@ -94,7 +94,7 @@ def test_a_cluster_is_made_up_of_whole_nodes_of_each_type(hetsched: Run) -> None
         ("generate --gpus=41 --types=a100", 1, "GPU"),
         ("infer", 2, "give at least one of --log, --scontrol and --sinfo"),
         ("infer --log=log --sacct-fields=JobID,Foo", 2, "unknown sacct field 'Foo'"),
-        ("infer --log=log --node-type=a100", 2, "'a100' is not of the form NODES=TYPE"),
+        ("infer --log=log --node-type=a100", 2, "--node-type a100: expected NODES=TYPE"),
         ("infer --log=log --node-type=n[1-=a100", 2, "'n[1-' is no pattern of node names"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.api.client import ask
+from slurm_plugin.cli.hetschedd import main
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.jobs import deadline
 
@@ -69,3 +70,8 @@ def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
     assert not (tmp_path / "asked").exists()
     assert "did you mean 'fifo'" in log.read_text()
     assert log.read_text().splitlines()[-1].endswith("event=down")
+
+
+def test_a_parameter_without_a_value_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--set=groups"]) == 2
+    assert "--set groups: expected NAME=VALUE" in capsys.readouterr().err
