@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.faults.site import Seen, runs_in
+from tests.slurm_plugin.faults.site import START, Seen, runs_in
 
 SCRIPT = """\
 #!/bin/bash
@@ -19,11 +19,7 @@ SCRIPT = """\
 #SBATCH --open-mode=append --output=/dev/null
 cd {folder}
 me={token}.${{SLURM_ARRAY_TASK_ID:-0}}
-held="$SLURM_JOB_NODELIST=$SLURM_JOB_GPUS"
-if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
-    held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
-fi
-echo "start $EPOCHREALTIME $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} - $held" >>$me.seen
+{start} >>$me.seen
 done=$(cat $me.saved 2>/dev/null || echo 0)
 trap 'echo $done >$me.saved; echo "end $EPOCHREALTIME" >>$me.seen; exit 0' TERM
 if [ "${{SLURM_ARRAY_TASK_ID:-0}}" = 0 ]; then
@@ -65,7 +61,7 @@ class Gangs:
         token = f"g{len(self.tokens)}"
         script = self.folder / "gang.sh"
         words = {"counts": counts, "options": options, "folder": self.folder, "token": token}
-        script.write_text(SCRIPT.format(**words, steps=int(seconds * 10)))
+        script.write_text(SCRIPT.format(**words, start=START, steps=int(seconds * 10)))
         job = self.cluster.command("sbatch", "--parsable", script).strip()
         self.tokens[job] = token
         self.counts[job] = frozenset(map(int, counts.split(",")))

@@ -40,6 +40,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 SPEEDS = {"a100": 100.0, "v100": 50.0, "t4": 25.0}
 
+START = """\
+held="$SLURM_JOB_NODELIST=${SLURM_JOB_GPUS:-$CUDA_VISIBLE_DEVICES}"
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
+fi
+echo "start $EPOCHREALTIME $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} ${HETSCHED_NONCE:--} $held"\
+"""
+"""What a run notes down when it begins, for `runs_in` to read; it ends with `end` and the time."""
+
 SCRIPT = """\
 #!/bin/bash
 {asks}
@@ -48,12 +57,7 @@ cd {folder}
 stub=
 trap '[ -n "$stub" ] && kill -TERM $stub 2>/dev/null' TERM
 seen=seen/{token}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}
-me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} ${{HETSCHED_NONCE:--}}"
-held="$SLURM_JOB_NODELIST=${{SLURM_JOB_GPUS:-$CUDA_VISIBLE_DEVICES}}"
-if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
-    held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
-fi
-echo "start $EPOCHREALTIME $me $held" >>$seen
+{start} >>$seen
 {work} >>$seen.out 2>&1 &
 stub=$!
 while kill -0 $stub 2>/dev/null; do wait $stub; done
@@ -261,6 +265,7 @@ class Site:
         script = self.folder / f"{name}.sh"
         script.write_text(
             SCRIPT.format(
+                start=START,
                 token=name,
                 asks=kind.asks.format(key=f"net{self.rng.randrange(3)}"),
                 folder=self.folder,
