@@ -24,7 +24,8 @@ from job_wrappers.session.phases import StepTimes
 from job_wrappers.session.profile import StepProfile, profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
-from tests.job_wrappers.worlds import accepted, allocation, environment, fill
+from tests.conftest import fill
+from tests.job_wrappers.worlds import accepted, allocation, environment
 
 
 def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:

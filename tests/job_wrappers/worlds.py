@@ -59,14 +59,6 @@ def tool(folder: Path, name: str, script: str) -> Path:
     return path
 
 
-def fill(disk: Path) -> Path:
-    """Leave no room on a small disk; return the file that has it."""
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"):
-        filler.write_bytes(bytes(2 << 20))
-    return filler
-
-
 def spool_of(folder: Path, run: int = 0) -> Path:
     """The spool file of a run's first rank."""
     return folder / "spool" / str(os.getuid()) / str(SpoolName("77", run, 0))

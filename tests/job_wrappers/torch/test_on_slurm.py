@@ -7,13 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.policy import Policy, PolicyInfo
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import (
     Configuration,
@@ -31,7 +31,7 @@ from hetsched_core.types import (
 )
 from job_wrappers.bandwidths import PARAMETERS
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
+from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run, wait_until
 from tests.hetsched_core.worlds import plan_of
@@ -43,8 +43,9 @@ from tests.job_wrappers.worlds import (
     losses,
     weights,
 )
-from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
+from tests.slurm_plugin import live
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import SETTINGS, drive, ended
 
 pytestmark = pytest.mark.slurm
 
@@ -88,35 +89,17 @@ def runs(out: Path) -> list[tuple[str, int]]:
 
 def daemon_of(
     backend: SlurmBackend,
-    policy: Policy,
+    policy: str | Policy,
     out: Path,
     store: Store,
     *,
     grace_s: float = 5.0,
     round_s: float = 4.0,
 ) -> Daemon:
-    """A daemon that holds the nodes, and listens to the jobs that leave what they do in `out`."""
-    settings = DaemonSettings(
-        partitions=frozenset({"gpu"}),
-        restart_cost_s=0.0,
-        grace_s=grace_s,
-        round_s=round_s,
-        spool=out / "spool",
-        spool_s=0.5,
-    )
+    """A daemon that listens to the jobs that leave what they do in `out`."""
     (out / "spool").mkdir(parents=True, exist_ok=True)
-    daemon = Daemon(
-        backend,
-        policy,
-        settings,
-        mode=DaemonMode.ENFORCE,
-        clock=time.time,
-        sleep=time.sleep,
-        store=store,
-        stopwatch=time.perf_counter,
-    )
-    daemon.cycle()
-    return daemon
+    own = replace(SETTINGS, grace_s=grace_s, round_s=round_s, spool=out / "spool", spool_s=0.5)
+    return live.daemon_of(backend, policy, store=store, settings=own)
 
 
 def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_training(
@@ -126,7 +109,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        daemon = daemon_of(backend, make_policy("hops"), out, store)
+        daemon = daemon_of(backend, "hops", out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
         measured = store.profiles()
@@ -162,7 +145,7 @@ def run_template(
     sbatch = testbed.installed.program("sbatch")
     words: list[str | Path] = [sbatch, "--parsable", f"--chdir={folder}", f"{name}.sbatch"]
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
-        daemon = daemon_of(backend, make_policy("fifo"), folder, store)
+        daemon = daemon_of(backend, "fifo", folder, store)
         job = run(words, env=environment, cwd=folder).strip()
         drive(daemon, ended(backend, [job]), timeout_s=120)
     assert "ExitCode=0:0" in testbed.command("scontrol", "show", "job", job)

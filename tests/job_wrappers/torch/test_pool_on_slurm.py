@@ -23,8 +23,8 @@ from tests.job_wrappers.torch.pools import STANDBY, LivePool, training
 from tests.job_wrappers.torch.test_on_slurm import InShape, daemon_of
 from tests.job_wrappers.torch.test_pool import exact, submitted
 from tests.job_wrappers.worlds import ROOT
-from tests.slurm_plugin.daemon.test_daemon_live import drive
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.live import drive
 
 pytestmark = pytest.mark.slurm
 

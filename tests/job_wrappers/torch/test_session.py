@@ -15,7 +15,8 @@ import pytest
 from job_wrappers.session import SessionError, TrainingSession
 from job_wrappers.session.phases import CpuMarks, PhaseTimer
 from job_wrappers.session.run import Stopped
-from tests.job_wrappers.worlds import DEVICE, fill
+from tests.conftest import fill
+from tests.job_wrappers.worlds import DEVICE
 
 
 @pytest.fixture(autouse=True)

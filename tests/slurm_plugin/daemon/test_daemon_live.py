@@ -21,9 +21,7 @@ from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.accounts import Accounted, accounted, accounted_runs, most_at_once
 from tests.slurm_plugin.jobs import Submitter, Told, await_job, running
-from tests.slurm_plugin.live import SETTINGS, daemon_of, started
-from tests.slurm_plugin.live import drive as drive
-from tests.slurm_plugin.live import ended as ended
+from tests.slurm_plugin.live import SETTINGS, daemon_of, drive, ended, started
 
 pytestmark = pytest.mark.slurm
 
