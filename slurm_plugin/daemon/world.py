@@ -65,8 +65,8 @@ from slurm_plugin.daemon.jobs.gangs import (
     own_pieces,
     pieces_held,
 )
+from slurm_plugin.daemon.jobs.kept_back import QUOTA_S, Ban
 from slurm_plugin.daemon.jobs.managed import (
-    QUOTA_S,
     ManagedJob,
     blocked_by,
     described,
@@ -372,7 +372,7 @@ class LiveWorld:
         if known is not None:
             # What was asked stands before its answer.
             reason = Reason(ReasonCode.REFUSED, detail=words.rpartition(": ")[2])
-            known.quota = reason, now + QUOTA_S
+            known.kept_back.everywhere = Ban(reason, now + QUOTA_S)
 
     def heard(self, told: Iterable[JobProgress], now: float) -> None:
         """Take in how far jobs are, by nonce."""
@@ -600,7 +600,7 @@ class LiveWorld:
         """Forget limits in which a job had its part: others may come under them now."""
         self._quotas.lift(ended)
         for known in self.managed.values():
-            known.limit_may_be_gone(ended, self._now)
+            known.kept_back.limit_may_be_gone(ended, known.slurm, self._now)
 
     def _note_failed(self, state: SlurmState, now: float) -> None:
         """Let jobs wait whose node went down under them: Slurm queues them again at once.
@@ -620,7 +620,8 @@ class LiveWorld:
             held = {name for name, _ in pieces_held(was)}
             if again and was.state is not JobState.PENDING and not down.isdisjoint(held):
                 waits_s = min(self._settings.grace_s, QUOTA_S)
-                known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
+                why = Reason(ReasonCode.RESTARTING, detail=_FAILED)
+                known.kept_back.everywhere = Ban(why, now + waits_s)
 
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         if self._closures.is_outdated(seen):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.jobs.managed import LONGEST_S, QUOTA_S, again_after_s
+from slurm_plugin.daemon.jobs.kept_back import LONGEST_S, QUOTA_S, again_after_s
 from slurm_plugin.daemon.jobs.request import Request
 
 IN_VAIN = 3

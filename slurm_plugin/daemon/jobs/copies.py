@@ -28,7 +28,8 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
-from slurm_plugin.daemon.jobs.managed import LIMITS, ManagedJob
+from slurm_plugin.daemon.jobs.kept_back import LIMITS
+from slurm_plugin.daemon.jobs.managed import ManagedJob
 from slurm_plugin.daemon.jobs.request import mark_in
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
@@ -168,8 +169,8 @@ def startable(known: ManagedJob) -> int:
 
 def _kept_back(known: ManagedJob) -> Reason | None:
     """Return what keeps one element back and would keep all others back, one after another."""
-    quotas = (unit.quota[0] for unit in known.copies.values() if unit.quota is not None)
-    return next((reason for reason in quotas if reason.code in _FOR_ALL), None)
+    bans = (unit.kept_back.everywhere for unit in known.copies.values())
+    return next((ban.why for ban in bans if ban is not None and ban.why.code in _FOR_ALL), None)
 
 
 def _may_start(unit: ManagedJob) -> bool:

@@ -159,7 +159,7 @@ class Descriptions:
 
         No policy is to keep others off the rest of its nodes meanwhile.
         """
-        shunned = known.shunned_at(now)
+        shunned = known.kept_back.nodes_at(now)
         closed = shunned | known.closed.nodes
         speeds = self._estimates.speeds
         if not closed or speeds is None:
@@ -167,7 +167,7 @@ class Descriptions:
         if not shut_out(replace(known.whole, closed=closed), self._cluster, speeds, LIVE_SHAPES):
             return None
         if shunned:
-            return known.why_shunned
+            return known.kept_back.why_not_there
         mine = closed if known.whole.nodes is None else closed & known.whole.nodes
         return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, mine))
 

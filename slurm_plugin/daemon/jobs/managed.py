@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
-from operator import attrgetter
 
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
@@ -25,39 +23,13 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.gangs import is_finishing, spares
+from slurm_plugin.daemon.jobs.kept_back import LIMITS, KeptBack
 from slurm_plugin.daemon.jobs.request import Request
 from slurm_plugin.daemon.jobs.service import Service
 from slurm_plugin.daemon.jobs.slurm_reasons import (
     code_of,
-    keeps_back,
-    of_job,
-    of_nodes,
     word_of,
 )
-
-QUOTA_S = 60.0
-"""How long a job is not placed again that Slurm did not start for a limit, or did not place."""
-
-LONGEST_S = 600.0
-"""The longest time after which a job is tried again that Slurm has not started."""
-
-
-def again_after_s(times: int) -> float:
-    """Return how long it waits that has waited so often in vain before: longer each time.
-
-    Other jobs may be stopped for it each time that it is placed.
-    """
-    return min(LONGEST_S, QUOTA_S * 2.0 ** min(times, 10))
-
-
-BELIEVED_S = 600.0
-"""How long Slurm's word of a limit keeps a job back that is not placed."""
-
-SEEN_S = 5.0
-"""It takes at most so long, about, before what was placed is seen there."""
-
-LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
-"""Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
 
 CLOCKS_S = 1.0
 """How far Slurm's clock may be ahead of the daemon's: it then has what ended before end later."""
@@ -74,16 +46,8 @@ class ManagedJob:
     placed and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
-    limit, or why it was not started or placed, that Slurm named last, and when the job is tried
-    again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again; `limited_on` are the GPU types on which Slurm has named a limit of it, with
-    its word, until it is tried there again; `avoided` are the nodes that it is kept off for the
-    time being, for a limit or since others like it did not start there, and why; `waited_for` are
-    the partitions for which it was last seen to wait; `in_vain` are the nodes on which it has just
-    failed, none of them where that is not for the nodes, and since when it was there, `failures`
-    how often Slurm has not started it since it last did. `limited_s` is since when Slurm has named
-    a limit of it while it was not placed. `partial_s` is when a part of its run was first seen
+    the present run holds, by node. `refused` is why limits let it start in no way, `kept_back`
+    where it is not placed for the time being. `partial_s` is when a part of its run was first seen
     without the rest, `ending_s` when it was first seen to end. `stopped` is the number of the run
     that Slurm was last told to stop, which was at `stopped_s`. Of a job of copies `copies` are
     its elements that have not ended, by id, which have the runs, and `surplus` those beyond what
@@ -105,14 +69,7 @@ class ManagedJob:
     attained: dict[str, float] = field(default_factory=dict)
     first_start_s: float | None = None
     refused: Reason | None = None
-    quota: tuple[Reason, float] | None = None
-    shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-    limited_on: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-    avoided: Mapping[str, Reason] = field(default_factory=dict)
-    waited_for: tuple[str, ...] = ()
-    in_vain: tuple[tuple[str, ...], float] | None = None
-    failures: int = 0
-    limited_s: float | None = None
+    kept_back: KeptBack = field(default_factory=KeptBack)
     blocked: Reason | None = None
     placed_s: float | None = None
     partial_s: float | None = None
@@ -176,10 +133,8 @@ class ManagedJob:
     @property
     def only_waits(self) -> bool:
         """Whether it waits, and neither time nor what happens to others changes what is known."""
-        seen = self.slurm
-        kept_off = self.shunned or self.limited_on or self.avoided or self.closed.nodes
-        kept_back = self.blocked or self.refused or self.quota or kept_off
-        waits = seen.state is JobState.PENDING and self.run is None and self.limited_s is None
+        seen, waits = self.slurm, self.slurm.state is JobState.PENDING and self.run is None
+        kept_back = self.blocked or self.refused or self.kept_back or self.closed.nodes
         return waits and not (kept_back or seen.entered or seen.array)
 
     @property
@@ -212,88 +167,16 @@ class ManagedJob:
         most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
         return self.ending_s is not None and now > self.ending_s + most_s
 
-    def not_started_on(self, nodes: Collection[str], why: Reason, said: str, now: float) -> None:
-        """Note that Slurm has not started it where it was placed, and what it says of that.
-
-        It is tried elsewhere at once if that was for the nodes, and not for the second time; else
-        nowhere for a while.
-        """
-        there = of_nodes(said)
-        before = self.shunned_at(now)
-        if before.issuperset(nodes):
-            return
-        self.failures += 1
-        again_s = now + again_after_s(max(0, self.failures - 2))
-        marked = () if of_job(said) or keeps_back(said) else tuple(nodes)
-        placed_s = now if self.placed_s is None else self.placed_s
-        # One that was placed with it may have started before either was seen there.
-        self.in_vain = marked, placed_s - SEEN_S
-        if before or not there:
-            self.quota = why, again_s
-        if there:
-            self.shunned |= dict.fromkeys(nodes, (why, again_s))
-
     def keep_off(self, nodes: Mapping[str, Reason], now: float) -> bool:
         """Keep it off these nodes, and off those that it avoided before no more.
 
         Return whether anything changes.
         """
-        if nodes == self.avoided:
+        if nodes == self.kept_back.avoided:
             return False
-        self.avoided = nodes
+        self.kept_back.avoided = nodes
         self.closed = replace(self.closed, until_s=now)
         return True
-
-    def limited(self, seen: SlurmJob, now: float) -> Reason | None:
-        """Return the limit, or closed partition, that Slurm names of it while it is not placed.
-
-        That is believed for a while: behind many others Slurm looks at a job again only now and
-        then. Of a set of counts Slurm knows the submitted one alone.
-        """
-        alone = seen.gpus <= self.request.counts.smallest
-        # What it asks for is changed of one that is not rigid.
-        stays = keeps_back(seen.reason) or (self.request.rigid and of_job(seen.reason))
-        if seen.entered or not alone or not stays:
-            self.limited_s = None
-            return None
-        if self.limited_s is None:
-            self.limited_s = now
-        if not now < self.limited_s + BELIEVED_S <= now + BELIEVED_S:
-            return None
-        return Reason(code_of(seen.reason) or ReasonCode.QUOTA, detail=seen.reason)
-
-    def limit_may_be_gone(self, ended: SlurmJob, now: float) -> None:
-        """Believe Slurm's last word of a limit no more where a job that counted there ends.
-
-        Of a limit on other things than jobs, one is to free what this one asks for: no other job
-        is to make room for it in vain.
-        """
-        seen = self.slurm
-        if self.quota is not None and _frees(ended, seen, word_of(self.quota[0].detail)):
-            self.quota = None
-        self.limited_on = {
-            gpu_type: (why, until_s)
-            for gpu_type, (why, until_s) in self.limited_on.items()
-            if not _frees(ended, seen, word_of(why.detail))
-        }
-        word = word_of(seen.reason)
-        if self.limited_s is not None and "Job" in word and _frees(ended, seen, word):
-            self.limited_s = now - BELIEVED_S
-            self.quota = None
-
-    def shunned_at(self, now: float) -> frozenset[str]:
-        """Return the nodes on which it is not tried now."""
-        # The clock may have been set back.
-        self.shunned = {
-            name: each for name, each in self.shunned.items() if now < each[1] <= now + LONGEST_S
-        }
-        return frozenset(self.shunned).union(self.avoided)
-
-    @property
-    def why_shunned(self) -> Reason | None:
-        """Why it is not tried on one of the nodes that it is kept off; None if it is off none."""
-        own = (why for why, _ in self.shunned.values())
-        return next(chain(own, self.avoided.values()), None)
 
     def settle(self, now: float, cluster: Cluster, end_s: float | None = None) -> None:
         """Bring what grows with time up to `now`; service does not while the job is suspended.
@@ -458,28 +341,6 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     # What starts with a gang's leader may come under a limit that the leader does not.
     placed = (member.reason for member in seen.members if member.entered)
     return next((Reason(c, detail=said) for said in placed if (c := code_of(said)) in LIMITS), None)
-
-
-_COUNTED: Mapping[str, Callable[[SlurmJob], float]] = {
-    "Job": lambda _: 1,
-    "GRES": attrgetter("gpus"),
-    "Cpu": attrgetter("cpus"),
-    "Mem": attrgetter("memory_mb"),
-    "Node": lambda job: len(job.nodes) or job.least_nodes,
-}
-"""A part of Slurm's word for a limit -> what counts there of a job."""
-
-_OF_ONE = ("Min", "PerJob", "PerNode", "PerLimit", "ArrayTask")
-"""Parts of words for limits on what one job has, or on what is used up."""
-
-
-def _frees(ended: SlurmJob, waits: SlurmJob, word: str) -> bool:
-    """Whether the end of a job may take away the limit that Slurm names of one that waits."""
-    if code_of(word) is not ReasonCode.QUOTA or any(part in word for part in _OF_ONE):
-        return False
-    of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
-    counted = next((each for part, each in _COUNTED.items() if part in word), None)
-    return counted is not None and of(ended) == of(waits) and counted(ended) >= counted(waits)
 
 
 def not_started(seen: SlurmJob) -> Reason | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from hetsched_core.types import Cluster, Reason, ReasonCode
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.attempts import IN_VAIN, Attempts, kind_of
-from slurm_plugin.daemon.jobs.managed import LIMITS, LONGEST_S, QUOTA_S, ManagedJob
+from slurm_plugin.daemon.jobs.kept_back import LIMITS, QUOTA_S, Ban
+from slurm_plugin.daemon.jobs.managed import ManagedJob
 from slurm_plugin.daemon.jobs.slurm_reasons import (
     exceeds_partition,
     limits_gres,
@@ -45,8 +46,8 @@ class Quotas:
 
     def __init__(self) -> None:
         """Begin with none."""
-        # By the GPU type that they are on; how many GPUs the job asked for, and until when.
-        self._met: dict[_Peers, dict[str, tuple[Reason, int, float]]] = {}
+        # By the GPU type that they are on; and how many GPUs the job asked for.
+        self._met: dict[_Peers, dict[str, tuple[Ban, int]]] = {}
         self._attempts = Attempts()
 
     def __bool__(self) -> bool:
@@ -69,19 +70,20 @@ class Quotas:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Args:
-            known: the job, whose own `quota` is brought up to date.
+            known: the job, of which is brought up to date where it is kept back.
             seen: as Slurm shows it.
             named: what Slurm says of it.
             cluster: the nodes.
             now: seconds UTC.
         """
+        own = known.kept_back
         if seen.state is JobState.PENDING and not seen.entered:
-            known.waited_for = seen.partitions
-        kind = kind_of(seen, known.request, known.waited_for)
-        if known.in_vain is not None:
-            nodes, since_s = known.in_vain
+            own.waited_for = seen.partitions
+        kind = kind_of(seen, known.request, own.waited_for)
+        if own.in_vain is not None:
+            nodes, since_s = own.in_vain
             self._attempts.failed(kind, nodes, now, since_s)
-            known.in_vain = None
+            own.in_vain = None
         elif self._attempts and seen.state is JobState.RUNNING:
             began_s = now if seen.start_s is None else seen.start_s
             self._attempts.started(kind, known.share, began_s)
@@ -89,25 +91,25 @@ class Quotas:
         if named is not None and named.code in LIMITS:
             self._note(peers, known, seen, named, cluster, now)
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
-            known.quota and not now < known.quota[1] <= now + LONGEST_S
+            own.everywhere and not own.everywhere.holds(now)
         ):
-            known.quota = None
+            own.everywhere = None
         if seen.state is not JobState.PENDING:
             known.keep_off({}, now)
             return None
-        if (believed := known.limited(seen, now)) is not None:
+        if (believed := own.limited(seen, known.request, now)) is not None:
             return believed
         looked_at = not seen.entered and seen.reason.startswith("ReqNodeNotAvail")
-        if looked_at and known.quota is not None:
-            said = known.quota[0].detail
+        if looked_at and own.everywhere is not None:
+            said = own.everywhere.why.detail
             # Of a set of counts Slurm knows the submitted one alone, and it may say one thing of
             # what is placed and another of what is not.
-            alike = known.request.rigid and known.failures < IN_VAIN
+            alike = known.request.rigid and own.failures < IN_VAIN
             if partition_is_closed(said) or (alike and exceeds_partition(said)):
                 # Its partition is open again, or allows as much.
-                known.quota = None
-        if known.quota is not None:
-            return known.quota[0]
+                own.everywhere = None
+        if own.everywhere is not None:
+            return own.everywhere.why
         # What is placed already Slurm may just start.
         if seen.entered:
             return None
@@ -140,29 +142,24 @@ class Quotas:
         placed = known.placement.configuration if known.placement is not None else ()
         on = {cluster[name].gpu_type for name, _ in placed if name in cluster}
         others = set(known.request.gpu_types or cluster.gpu_types) - on
-        until_s, gpus = now + QUOTA_S, 0 if "Job" in named.detail else seen.gpus
+        own, ban = known.kept_back, Ban(named, now + QUOTA_S)
+        gpus = 0 if "Job" in named.detail else seen.gpus
         if on and others and limits_gres(named.detail):
-            known.quota = None
-            known.limited_on |= dict.fromkeys(on, (named, until_s))
+            own.everywhere = None
+            own.on_types |= dict.fromkeys(on, ban)
         else:
-            known.quota, on = (named, until_s), {_ALL}
+            own.everywhere, on = ban, {_ALL}
         if limits_together(named.detail):
             met = self._met.setdefault(peers, {})
             for each in on:
-                _, least, until = met.get(each, (named, gpus, until_s))
-                met[each] = named, min(least, gpus) if now < until else gpus, until_s
+                before, least = met.get(each, (ban, gpus))
+                met[each] = ban, min(least, gpus) if now < before.until_s else gpus
 
     def _limits(self, peers: _Peers, known: ManagedJob, now: float) -> dict[str, Reason]:
         """Return the limits that keep a job back, as they did it or others, by GPU type."""
         least = min(known.request.counts)
-        found = {
-            gpu_type: reason
-            for gpu_type, (reason, gpus, until_s) in self._met.get(peers, {}).items()
-            if now < until_s <= now + QUOTA_S and least >= gpus
-        }
-        known.limited_on = {
-            gpu_type: each
-            for gpu_type, each in known.limited_on.items()
-            if now < each[1] <= now + QUOTA_S
-        }
-        return found | {gpu_type: reason for gpu_type, (reason, _) in known.limited_on.items()}
+        own = known.kept_back
+        own.on_types = {each: ban for each, ban in own.on_types.items() if ban.holds(now, QUOTA_S)}
+        met = self._met.get(peers, {}).items()
+        bans = {each: ban for each, (ban, gpus) in met if ban.holds(now, QUOTA_S) and least >= gpus}
+        return {each: ban.why for each, ban in (bans | own.on_types).items()}

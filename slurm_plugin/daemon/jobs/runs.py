@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.jobs.gangs import complete, is_finishing, nodes_entered, pieces_held
+from slurm_plugin.daemon.jobs.kept_back import LIMITS, QUOTA_S, Ban
 from slurm_plugin.daemon.jobs.managed import (
-    LIMITS,
-    QUOTA_S,
     ManagedJob,
     blocked_by,
     configuration_of,
@@ -61,14 +60,15 @@ def run_of(
     half = bool(seen.array) and configuration.gpus not in known.request.counts
     part = running and (half or not complete(seen))
     known.partial_s = (known.partial_s or now) if part else None
-    if late_in_part(known, settings, now) and known.quota is None:
+    if late_in_part(known, settings, now) and known.kept_back.everywhere is None:
         # What keeps its other elements back may do so again.
         waited = f"a part of it has not started within {settings.start_timeout_s:g} s"
-        known.quota = Reason(ReasonCode.NOT_STARTED, detail=waited), now + QUOTA_S
+        why = Reason(ReasonCode.NOT_STARTED, detail=waited)
+        known.kept_back.everywhere = Ban(why, now + QUOTA_S)
     if running and half:
         return None
     if running:
-        known.share, known.failures = share_of(seen, configuration, cluster), 0
+        known.share, known.kept_back.failures = share_of(seen, configuration, cluster), 0
     until_s = None if known.ending_s is None else known.ending_s + settings.grace_s
     since_s = seen.start_s if seen.start_s is not None else now
     if until_s is not None and before is not None and before.begun:
@@ -159,9 +159,10 @@ def _starting(
         line.blamed.add(first)
         known.placed_s, late = now, None
     # A limit is no matter of where it stands, or of its GPUs' type alone: that is seen elsewhere.
-    if late is not None and known.quota is None and code_of(seen.reason) not in LIMITS:
+    own = known.kept_back
+    if late is not None and own.everywhere is None and code_of(seen.reason) not in LIMITS:
         nodes = [name for name, _ in configuration]
-        known.not_started_on(nodes, late, seen.reason, now)
+        own.not_started_on(nodes, late, seen.reason, known.placed_s, now)
     if late is not None or blocked_by(seen) is not None:
         return None
     before = known.run

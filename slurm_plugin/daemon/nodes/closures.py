@@ -119,8 +119,9 @@ class Closures:
         if not_now := self._not_now(known.slurm) - runs_on:
             closed = Closed(closed.nodes | not_now, closed.until_s)
         for unit in (known, *known.copies.values()):
-            if shunned := unit.shunned_at(now):
-                again_s = min((again_s for _, again_s in unit.shunned.values()), default=math.inf)
+            if shunned := unit.kept_back.nodes_at(now):
+                bans = unit.kept_back.on_nodes.values()
+                again_s = min((ban.until_s for ban in bans), default=math.inf)
                 closed = Closed(closed.nodes | shunned - runs_on, min(closed.until_s, again_s))
         return closed
 

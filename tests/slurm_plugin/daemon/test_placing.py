@@ -343,7 +343,7 @@ def test_of_those_on_one_node_the_first_is_given_up_and_not_those_that_wait_behi
     assert named(site.see(stuck, *waits, seconds=8)) == [("Leave", "1")]
     # They have time from when it has gone.
     assert site.see(odd, *waits, seconds=3) == []
-    assert [site.world.managed[job.id].failures for job in good] == [0, 0]
+    assert [site.world.managed[job.id].kept_back.failures for job in good] == [0, 0]
     # One that is first itself has failed.
     assert {name for name, _ in named(site.see(odd, waits[0], seconds=4))} == {"Leave"}
 

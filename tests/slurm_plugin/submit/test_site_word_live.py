@@ -241,7 +241,7 @@ def test_one_that_slurm_does_not_start_gives_way_and_those_behind_it_keep_their_
 
     def settled() -> bool:
         state, known = asked.read().jobs, daemon.world.managed
-        tried = all(job in known and known[job].failures for job in odd)
+        tried = all(job in known and known[job].kept_back.failures for job in odd)
         return tried and all(running(state[job]) for job in good)
 
     reports = drive(daemon, settled, 120)
@@ -279,7 +279,7 @@ def test_a_partition_that_allows_nothing_for_a_moment_twice_shuts_no_kind_out_of
     def submitted_in_vain(jobs: int) -> list[str]:
         allow("0")
         new = [sbatch(shared, *ask) for _ in range(jobs)]
-        drive(daemon, lambda: all(j in known and known[j].failures for j in new), 60)
+        drive(daemon, lambda: all(j in known and known[j].kept_back.failures for j in new), 60)
         return new
 
     def run(jobs: list[str]) -> bool:

@@ -30,7 +30,8 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.backend.state import SlurmReservation
 from slurm_plugin.daemon.jobs.attempts import IN_VAIN
-from slurm_plugin.daemon.jobs.managed import QUOTA_S, ManagedJob, described
+from slurm_plugin.daemon.jobs.kept_back import QUOTA_S, Ban
+from slurm_plugin.daemon.jobs.managed import ManagedJob, described
 from slurm_plugin.daemon.jobs.quotas import Quotas
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
@@ -165,8 +166,8 @@ def test_where_a_job_runs_already_nothing_that_another_copy_of_it_met_stops_it()
     site = Site(on(RIGID, "n0-v100"), nodes=(mixed(),))
     site.cycle()
     known = site.world.managed["5"]
-    met = Reason(ReasonCode.QUOTA, detail=LIMITED), site.clock.now + QUOTA_S
-    known.shunned = {"n0-v100": met, "n0-t4": met}
+    met = Ban(Reason(ReasonCode.QUOTA, detail=LIMITED), site.clock.now + QUOTA_S)
+    known.kept_back.on_nodes = {"n0-v100": met, "n0-t4": met}
     assert site.world._closures.of(known, site.clock.now, 0.0).nodes == {"n0-t4"}
 
 
@@ -292,7 +293,7 @@ def test_a_job_that_starts_where_others_like_it_did_not_is_no_failure_of_theirs_
     cluster = Cluster((Node("n0-v100", "v100", 4),))
     known = ManagedJob(request, RIGID, (job := described(RIGID, request)), job, observed_s=0.0)
     for now in range(IN_VAIN):
-        known.in_vain = ("n0-v100",), float(now)
+        known.kept_back.in_vain = ("n0-v100",), float(now)
         quotas.of(known, waits, None, cluster, now)
     assert quotas
     known.share = {"n0-v100": (1.0, 1.0)}
