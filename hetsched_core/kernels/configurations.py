@@ -311,7 +311,7 @@ def on_classes(
     in_pool: IntTable,
     least: Ints,
     furthest: Ints,
-    shape: int,
+    shape: Ints,
     by_id: bool,
     most: int,
     write: bool,
@@ -335,7 +335,7 @@ def on_classes(
         in_pool: (D T, U) whether a want stays in one pool; else it takes nodes of all pools.
         least: (D,) on how many nodes a job of each need has to be; above 1 they give equal parts.
         furthest: (D,) on how many it may be.
-        shape: `ONE_NODE`, `UNEVEN` or `EVEN`.
+        shape: (D,) `ONE_NODE`, `UNEVEN` or `EVEN`.
         by_id: whether a configuration's nodes follow each other in the order of ids; every class is
             one node then.
         most: distributed configurations of one want in a pool, if not `by_id`.
@@ -364,13 +364,13 @@ def on_classes(
                         piece[0, 0], piece[0, 1] = c, want
                         _emit(1, piece, at, write, ends, out)
                 spread_from[entry] = at[0]
-                if shape != ONE_NODE and want > 1 and last > first and furthest[d] > 1:
+                if shape[d] != ONE_NODE and want > 1 and last > first and furthest[d] > 1:
                     _spread(
                         usable[d],
                         count,
                         pools if in_pool[d * types + t, u] else whole_type,
                         want,
-                        shape == EVEN or least[d] > 1,
+                        shape[d] == EVEN or least[d] > 1,
                         least[d],
                         furthest[d],
                         by_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose.problem import bundle_codes, runs_of, starts_of
-from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, of_jobs, on_classes
+from hetsched_core.kernels.configurations import of_jobs, on_classes
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.demand import HopsDemand
 from hetsched_core.policies.hops.room import (
@@ -28,7 +28,6 @@ from hetsched_core.policies.hops.room import (
     classes_of,
     node_speeds,
 )
-from hetsched_core.types import Shape
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,13 +86,6 @@ class Catalogue:
         )
 
 
-def shape_code(shapes: frozenset[Shape]) -> int:
-    """Return what configurations may look like where these shapes can be realised."""
-    if Shape.UNEVEN in shapes and Shape.EVEN in shapes:
-        return UNEVEN
-    return EVEN if Shape.EVEN in shapes else ONE_NODE
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterLimits:
     """What a healthy, idle cluster holds, for jobs of each of D needs.
@@ -101,11 +93,13 @@ class ClusterLimits:
     Attributes:
         largest_node: (D, T) most GPUs that a job can use of one node of each type.
         in_pool: (D T, U) 1 where one pool of the type can hold a want, else 0.
+        shape: (D,) what its configurations may look like (`kernels.configurations`).
         least, most: (D,) on how many nodes a job has to, and may be.
     """
 
     largest_node: Ints
     in_pool: Ints
+    shape: Ints
     least: Ints
     most: Ints
 
@@ -114,8 +108,8 @@ class ClusterLimits:
 def limits_of(
     layout: ClusterLayout,
     needs: tuple[PerGpu, ...],
+    shapes: tuple[int, ...],
     wants: tuple[int, ...],
-    shapes: frozenset[Shape],
     neighbours: Neighbours,
 ) -> ClusterLimits:
     """Return what the cluster holds when it is healthy and idle.
@@ -123,8 +117,8 @@ def limits_of(
     Args:
         layout: the cluster.
         needs: D needs.
+        shapes: what configurations of each may look like.
         wants: U ascending GPU counts.
-        shapes: what can be realised.
         neighbours: which nodes belong together.
     """
     room, types = Room.healthy(layout), len(layout.gpu_types)
@@ -136,17 +130,16 @@ def limits_of(
     least = np.array([need.min_nodes for need in needs], np.int64)
     most = np.array([need.max_nodes or _ANY_NUMBER for need in needs], np.int64)
     everywhere = np.ones((len(needs) * types, len(wants)), np.int64)
-    anywhere = ClusterLimits(largest, everywhere, least, most)
-    found = catalogue_of(classes, np.array(wants, np.int64), anywhere, shapes, neighbours)
+    anywhere = ClusterLimits(largest, everywhere, np.array(shapes, np.int64), least, most)
+    found = catalogue_of(classes, np.array(wants, np.int64), anywhere, neighbours)
     in_pool = (np.diff(found.starts) > 0).astype(np.int64).reshape(-1, len(wants))
-    return ClusterLimits(largest, in_pool, least, most)
+    return replace(anywhere, in_pool=in_pool)
 
 
 def catalogue_of(
     classes: Classes,
     wants: Ints,
     limits: ClusterLimits,
-    shapes: frozenset[Shape],
     neighbours: Neighbours,
 ) -> Catalogue:
     """Return every configuration on idle nodes.
@@ -155,7 +148,6 @@ def catalogue_of(
         classes: the nodes; with `Neighbours.ID` each must be a class of its own.
         wants: (U,) ascending GPU counts.
         limits: what the healthy, idle cluster holds.
-        shapes: what can be realised.
         neighbours: which nodes belong together.
     """
     entries = classes.usable.shape[0] * (len(classes.type_from) - 1) * len(wants)
@@ -173,7 +165,7 @@ def catalogue_of(
             limits.in_pool,
             limits.least,
             limits.most,
-            shape_code(shapes),
+            limits.shape,
             neighbours is Neighbours.ID,
             MOST_SPREADS,
             write,
@@ -261,7 +253,6 @@ class Generator:
     Attributes:
         demand: what the jobs ask for; jobs are known by their positions in it.
         layout: the cluster.
-        shapes: shapes that can be realised.
         neighbours: which nodes a distributed configuration may take.
         most_sensitive: sensitivity up to which a job may be spread (sigma).
         speed_step: by what part the mean speeds of interchangeable nodes may differ.
@@ -269,7 +260,6 @@ class Generator:
 
     demand: HopsDemand
     layout: ClusterLayout
-    shapes: frozenset[Shape]
     neighbours: Neighbours
     most_sensitive: float
     speed_step: float
@@ -282,14 +272,14 @@ class Generator:
     @cached_property
     def limits(self) -> ClusterLimits:
         """What the healthy, idle cluster holds."""
-        needs, wants = self.demand.needs, tuple(self.demand.wants.tolist())
-        return limits_of(self.layout, needs, wants, self.shapes, self.neighbours)
+        demand, wants = self.demand, tuple(self.demand.wants.tolist())
+        return limits_of(self.layout, demand.needs, demand.shapes, wants, self.neighbours)
 
     def on(self, room: Room) -> IdleConfigurations:
         """Return the configurations on what is idle."""
         demand, by_node = self.demand, self.neighbours is Neighbours.ID
         classes = classes_of(room, demand.needs, self.speeds, by_node=by_node)
-        catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
+        catalogue = catalogue_of(classes, demand.wants, self.limits, self.neighbours)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
         return IdleConfigurations(classes, catalogue, segments)
 
@@ -314,10 +304,9 @@ class PossibleKinds:
         if room is not self._room or len(self._known) > _MOST_KNOWN:
             self._room, self._known = room, {}
         demand, known = generator.demand, self._known
-        profiles = demand.profile.tolist()
+        of_kind = zip(demand.asked, demand.profile.tolist(), demand.need.tolist(), strict=True)
         keys = [
-            (asked, demand.tables[profile], generator.shapes)
-            for asked, profile in zip(demand.asked, profiles, strict=True)
+            (asked, demand.tables[profile], demand.shapes[need]) for asked, profile, need in of_kind
         ]
         if not known.keys() >= set(keys):
             found = generator.on(room).segments.possible.tolist()

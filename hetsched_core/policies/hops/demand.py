@@ -1,8 +1,8 @@
 """What the jobs of Hops's queue ask for, as columns over their kinds.
 
-Jobs of one kind have the same profile, requirement set, GPU types, nodes, and needs beside each
-GPU: they have the same configurations at the same speeds. Sensitivity to being spread (formula 10)
-is theirs too.
+Jobs of one kind have the same profile, requirement set, GPU types, nodes, shapes, and needs beside
+each GPU: they have the same configurations at the same speeds. Sensitivity to being spread (formula
+10) is theirs too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.room import ClusterLayout
-from hetsched_core.types import Job, JobView, Speeds, SpeedTable
+from hetsched_core.types import Job, JobView, Shape, Speeds, SpeedTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +39,7 @@ class HopsDemand:
         asked: what tells each of the K kinds from others.
         tables: P speed tables.
         needs: D needs.
+        shapes: what configurations of each need may look like (`kernels.configurations`).
         wants: (U,) ascending GPU counts that some job accepts, and 1 and 2.
         profile, need: (K,) of each kind.
         types: (K, T) whether the kind may run on each GPU type.
@@ -53,6 +55,7 @@ class HopsDemand:
     asked: tuple[tuple[object, ...], ...]
     tables: tuple[SpeedTable, ...]
     needs: tuple[PerGpu, ...]
+    shapes: tuple[int, ...]
     wants: Ints
     profile: Ints
     need: Ints
@@ -97,8 +100,20 @@ class HopsDemand:
         return accepted
 
 
+def shape_code(shapes: frozenset[Shape]) -> int:
+    """Return what configurations may look like where these shapes can be realised."""
+    if Shape.UNEVEN in shapes and Shape.EVEN in shapes:
+        return UNEVEN
+    return EVEN if Shape.EVEN in shapes else ONE_NODE
+
+
 def demand_of(
-    views: Sequence[JobView], speeds: Speeds, layout: ClusterLayout, *, only_profiled: bool
+    views: Sequence[JobView],
+    speeds: Speeds,
+    layout: ClusterLayout,
+    shapes: frozenset[Shape],
+    *,
+    only_profiled: bool,
 ) -> HopsDemand:
     """Return what the jobs ask for.
 
@@ -106,13 +121,14 @@ def demand_of(
         views: the jobs.
         speeds: estimates.
         layout: the cluster.
+        shapes: what can be realised for every job; some take others besides.
         only_profiled: leave out GPU types on which a profile has not been measured yet.
     """
     kind, asked_of = _numbered(_asked_of(view.job) for view in views)
     first = np.unique(kind, return_index=True)[1].astype(np.int64)
     firsts = [views[at].job for at in first.tolist()]
     profile, profiles = _numbered(job.profile for job in firsts)
-    need, needs = _numbered(PerGpu.of(job) for job in firsts)
+    need, needs = _numbered((PerGpu.of(job), shape_code(shapes | job.shapes)) for job in firsts)
     counts = [job.requirements.counts for job in firsts]
     wants = np.unique(np.array([1, 2, *(count for each in counts for count in each)], np.int64))
     tables = tuple(speeds.table(name) for name in profiles)
@@ -131,7 +147,8 @@ def demand_of(
         first=first,
         asked=tuple(asked_of),
         tables=tables,
-        needs=tuple(needs),
+        needs=tuple(per_gpu for per_gpu, _ in needs),
+        shapes=tuple(shape for _, shape in needs),
         wants=wants,
         profile=profile,
         need=need,
@@ -182,6 +199,7 @@ def _asked_of(job: Job) -> tuple[object, ...]:
         job.closed,
         job.min_nodes,
         job.max_nodes,
+        job.shapes,
     )
 
 

@@ -101,12 +101,15 @@ class HopsRound:
         able = (view for view in self._others if view.blocked is None)
         self._views = sorted(able, key=submission_order)
         self._demand = demand_of(
-            self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
+            self._views,
+            snapshot.speeds,
+            layout,
+            snapshot.shapes,
+            only_profiled=policy.profile_iterations > 0,
         )
         self._generator = Generator(
             self._demand,
             layout,
-            snapshot.shapes,
             policy.neighbours,
             most_sensitive=policy.sensitivity,
             speed_step=policy.speed_step,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hetsched_core.kernels.configurations import UNEVEN
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.configurations import (
     Catalogue,
@@ -20,6 +21,7 @@ from hetsched_core.policies.hops.configurations import (
     limits_of,
     options_of,
 )
+from hetsched_core.policies.hops.demand import shape_code
 from hetsched_core.policies.hops.room import Classes, Room, classes_of, layout_of, node_speeds
 from hetsched_core.types import ALL_SHAPES, Cluster, Shape
 from tests.hetsched_core.policies.hops import naive
@@ -131,10 +133,14 @@ def catalogue(
     classes = classes_of(room, (PerGpu(),), equal, by_node=neighbours is Neighbours.ID)
     one = np.ones(1, np.int64)
     anywhere = ClusterLimits(
-        np.zeros((1, 1), np.int64), np.ones((1, len(wants)), np.int64), one, one << 30
+        largest_node=np.zeros((1, 1), np.int64),
+        in_pool=np.ones((1, len(wants)), np.int64),
+        shape=np.full(1, shape_code(shapes)),
+        least=one,
+        most=one << 30,
     )
     sizes = np.array(wants, np.int64)
-    return catalogue_of(classes, sizes, limits or anywhere, shapes, neighbours), classes
+    return catalogue_of(classes, sizes, limits or anywhere, neighbours), classes
 
 
 TWINS = {
@@ -190,7 +196,7 @@ def test_with_one_node_only_nothing_is_spread() -> None:
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_a_want_that_no_group_could_hold_takes_nodes_of_all_groups(neighbours: Neighbours) -> None:
     cluster = nodes_of(4, 4, 4, 4, groups=["x", "x", "y", "y"])
-    limits = limits_of(layout_of(cluster, True), (PerGpu(),), (8, 12), ALL_SHAPES, neighbours)
+    limits = limits_of(layout_of(cluster, True), (PerGpu(),), (UNEVEN,), (8, 12), neighbours)
     assert limits.in_pool.tolist() == [[1, 0]]
     assert limits.largest_node.tolist() == [[4]]
     found, classes = catalogue(cluster, [4] * 4, [8, 12], ALL_SHAPES, neighbours, limits)

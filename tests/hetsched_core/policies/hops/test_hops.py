@@ -9,12 +9,16 @@ import pytest
 
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.policies.hops.queue import Priority
+from hetsched_core.policies.steady import Steady
+from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
+    ALL_SHAPES,
     JobView,
     Layer,
     NodeCondition,
     Plan,
+    Shape,
     Snapshot,
     Speeds,
     Trigger,
@@ -34,6 +38,7 @@ from tests.hetsched_core.worlds import (
 
 FOUR = cluster_of(a=("t", 4))
 TWO_TYPES = cluster_of(a=("t", 2), b=("u", 2))
+LIVE = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 DOWN = {"condition": NodeCondition.DOWN}
 
 
@@ -67,6 +72,17 @@ def test_ends_are_to_ask_only_where_somebody_waits() -> None:
     assert answer(Hops(), at_round(FOUR, runs, now=100, triggers=END)).replan.room == {}
     assert answer(noted, at_round(FOUR, runs, now=360)).replan.room is None
     assert answer(ahead, at_round(FOUR, runs, now=300)).replan.room is None
+
+
+@pytest.mark.parametrize("policy", [Hops(), Steady()], ids=["hops", "steady"])
+def test_a_job_that_takes_uneven_shapes_has_them_beside_one_that_does_not(policy: Policy) -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 1))
+    plain = waited("plain", 100.0, counts=(3,))
+    any_shape = waited("any", 50.0, counts=(3,), shapes=frozenset({Shape.UNEVEN}))
+    shown = replace(at_round(cluster, plain, any_shape, now=360), shapes=LIVE)
+    assert where(answer(policy, shown)).keys() == {"any"}
+    # Where all jobs may have unequal parts, the one that has waited longer does.
+    assert where(answer(policy, replace(shown, shapes=ALL_SHAPES))).keys() == {"plain"}
 
 
 def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:

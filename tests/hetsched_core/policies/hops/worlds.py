@@ -88,8 +88,8 @@ class World:
     def generator(self, neighbours: Neighbours) -> Generator:
         """What generates the jobs' configurations; nodes that differ in speed are told apart."""
         layout = layout_of(self.cluster, True)
-        demand = demand_of(self.views, self.speeds, layout, only_profiled=True)
-        return Generator(demand, layout, ALL_SHAPES, neighbours, most_sensitive=1.4, speed_step=0.0)
+        demand = demand_of(self.views, self.speeds, layout, ALL_SHAPES, only_profiled=True)
+        return Generator(demand, layout, neighbours, most_sensitive=1.4, speed_step=0.0)
 
     def configurations(self, neighbours: Neighbours) -> list[dict[naive.Config, float]]:
         """Of each job, every configuration on the idle nodes with its speed, as the paper says."""
