@@ -13,13 +13,15 @@ from pathlib import Path
 
 from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, MeasureColumn, Row
 from benchmarks.papers.comparison_runs import shown as cell
+from benchmarks.papers.hops_setting import SCALES, world_of
 from benchmarks.papers.page import PAGES, command, markdown
 from benchmarks.papers.workloads import bundled
 from hetsched_core.cli import main as hetsched
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import replay
-from hetsched_core.report.estimates import relative_change
-from hetsched_core.simulate import SimulationSettings
+from hetsched_core.report.estimates import Estimate, estimate, relative_change
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
 from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
@@ -80,9 +82,15 @@ def measured(loaded: ReplayInputs, policy: str, shapes: frozenset[Shape]) -> Row
 
 def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: MeasureColumn) -> str:
     """Return how a measure changes against even shapes, seed by seed, in per cent."""
-    change = relative_change(
-        [column.of(even[seed]) for seed in SEEDS], [column.of(other[seed]) for seed in SEEDS]
+    return cell_of_change(
+        relative_change(
+            [column.of(even[seed]) for seed in SEEDS], [column.of(other[seed]) for seed in SEEDS]
+        )
     )
+
+
+def cell_of_change(change: Estimate | None) -> str:
+    """Return a relative change in per cent, "" for none."""
     if change is None:
         return ""
     width = "" if change.half_width is None else f" ± {change.half_width * 100:.1f}"
@@ -116,5 +124,34 @@ def shapes() -> str:
     return markdown((*heads, "JCT, % of even", "fragments, % of even"), rows())
 
 
+HOPS_SEEDS = range(10)
+
+
+def of_hops() -> str:
+    """Return what Hops makes of its paper's jobs on 64 GPUs under even shapes and uneven ones.
+
+    It knows the speed of every node.
+    """
+    found: dict[str, list[Measures]] = {"even": [], "and uneven": []}
+    for seed in HOPS_SEEDS:
+        world = world_of(SCALES["64 GPUs"], seed)
+        for label, of in found.items():
+            settings = SimulationSettings(round_s=360.0, seed=seed, shapes=SHAPES[label])
+            policy = make_policy("hops", {})
+            log = simulate(world.submissions, world.cluster, policy, world.speeds, settings)
+            of.append(measure(log, world.speeds))
+    lines = []
+    for label, of in found.items():
+        line = [label]
+        for name, scale in (("makespan_s", 3600.0), ("avg_jct_s", 3600.0), ("avg_fragments", 1.0)):
+            old, new = ([getattr(m, name) for m in each] for each in (found["even"], of))
+            line.append(cell(estimate([each / scale for each in new]), 2))
+            change = relative_change(old, new) if label != "even" and scale > 1 else None
+            line += [cell_of_change(change)] if scale > 1 else []
+        lines.append(line)
+    heads = ("shapes", "makespan h", "% of even", "mean JCT h", "% of even", "fragments")
+    return markdown(heads, lines)
+
+
 if __name__ == "__main__":
-    command(PAGE, {"shapes": shapes})()
+    command(PAGE, {"shapes": shapes, "hops": of_hops})()
