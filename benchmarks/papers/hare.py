@@ -80,7 +80,7 @@ PRINTED: Mapping[str, tuple[float, float]] = {
 SHORTER = 25.0
 """About how many times as short as assumed the tasks of Table 3 are: jobs come as much faster."""
 TESTBED = (("v100", 8), ("t4", 4), ("k80", 1), ("m60", 2))
-TESTBED_JOBS = 140
+TESTBED_JOBS = 100
 """So many that Hare has completed 90.5 % of them in about 25 minutes, as the paper says."""
 SEARCHERS = range(0, 20, 4)
 """The users, of 20, whose jobs are one search each."""
