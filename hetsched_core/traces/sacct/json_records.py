@@ -8,6 +8,7 @@ from typing import Any
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct.allocation import LoggedAllocation
 from hetsched_core.traces.sacct.clock import NO_VALUE
+from hetsched_core.traces.sacct.columns import PLAIN
 from hetsched_core.traces.sacct.fields import (
     FieldError,
     NodeLists,
@@ -102,14 +103,11 @@ def _read_record(
     time_limit_s = None if limit is None else limit * 60
     state = parse_state(state_text)
     nodes = node_lists.expand(node_list)
+    own = _own(record)
     return LoggedAllocation(
         job_id=_displayed_id(record, job_id),
         job_id_raw=str(job_id),
-        name=_text(record, "name"),
-        user=_text(record, "user") or _text(_object(record, "association", {}), "user"),
-        account=_text(record, "account"),
-        partition=_text(record, "partition"),
-        qos=_text(record, "qos"),
+        **{column.field: _text(own, column.key) for column in PLAIN},
         state=state,
         submit_s=submit_s,
         eligible_s=_time(time, "eligible"),
@@ -128,6 +126,13 @@ def _read_record(
         doubts=find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
         line=report.lines,
     )
+
+
+def _own(record: Record) -> Record:
+    """Return a record with the user of its association, where it names none of its own."""
+    if _text(record, "user"):
+        return record
+    return {**record, "user": _text(_object(record, "association", {}), "user")}
 
 
 def _object(record: Record, key: str, default: Record | None = None) -> Record:

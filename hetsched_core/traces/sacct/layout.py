@@ -10,6 +10,7 @@ from itertools import combinations_with_replacement
 from math import comb
 
 from hetsched_core.errors import InputError, unknown
+from hetsched_core.traces.sacct.columns import PLAIN
 from hetsched_core.traces.sacct.fields import FieldError, quote
 
 IGNORED = "-"
@@ -24,7 +25,6 @@ FREE_TEXT = frozenset(
         "constraints",
         "container",
         "extra",
-        "jobname",
         "licenses",
         "stderr",
         "stdin",
@@ -33,6 +33,7 @@ FREE_TEXT = frozenset(
         "systemcomment",
         "wckey",
         "workdir",
+        *(column.name.casefold() for column in PLAIN if column.free_text),
     }
 )
 """Columns in which users write what they like, a delimiter among it."""
@@ -68,10 +69,17 @@ _REQUIRED = (
     ("AllocTRES", "AllocGRES"),
 )
 
+_EXPORTED = (
+    *("JobID", "JobIDRaw", *(column.name for column in PLAIN if not column.free_text)),
+    *("State", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "Suspended", "TimelimitRaw"),
+    *("Restarts", "NodeList", "ReqTRES", "AllocTRES", "AdminComment"),
+    # What may break a line apart comes last.
+    *(column.name for column in PLAIN if column.free_text),
+)
+
 EXPORT = (
     "sacct --allusers --duplicates --allocations --parsable2 --starttime FROM --endtime TO "
-    "--format JobID,JobIDRaw,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,"
-    "Suspended,TimelimitRaw,Restarts,NodeList,ReqTRES,AllocTRES,AdminComment,JobName"
+    f"--format {','.join(_EXPORTED)}"
 )
 """The command line whose output needs no option and loses nothing that is read."""
 

@@ -9,6 +9,7 @@ from functools import partial
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct.allocation import Doubt, GpuCounts, LoggedAllocation, LoggedState
 from hetsched_core.traces.sacct.clock import NO_VALUE, SacctClock
+from hetsched_core.traces.sacct.columns import PLAIN
 from hetsched_core.traces.sacct.fields import (
     FieldError,
     NodeLists,
@@ -64,11 +65,7 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
     "AllocGRES": (("AllocGRES",), parse_gres),
     "ReqTRES": (("ReqTRES",), parse_tres),
     "Restarts": (("Restarts",), parse_number),
-    "JobName": (("JobName",), None),
-    "User": (("User",), None),
-    "Account": (("Account",), None),
-    "Partition": (("Partition",), None),
-    "QOS": (("QOS",), None),
+    **{column.name: ((column.name,), None) for column in PLAIN},
     # Of no use to a job, but a row in which one of them is not certain is refused.
     "Comment": (("Comment",), None),
     "AdminComment": (("AdminComment",), None),
@@ -165,6 +162,7 @@ class _Rows:
         self._report = report
         self._node_lists = NodeLists()
         self._at = {name: layout.column(*names) for name, (names, _) in _COLUMNS.items()}
+        self._plain = tuple((column.field, self._at[column.name]) for column in PLAIN)
         absent = len(layout.names)
         # What is checked column by column, where a row as a whole does not make sense.
         self._checks = tuple(
@@ -332,11 +330,7 @@ class _Rows:
         return LoggedAllocation(
             job_id=row[at["JobID"]],
             job_id_raw=row[at["JobIDRaw"]],
-            name=row[at["JobName"]],
-            user=row[at["User"]],
-            account=row[at["Account"]],
-            partition=row[at["Partition"]],
-            qos=row[at["QOS"]],
+            **{field: row[place] for field, place in self._plain},
             state=state,
             submit_s=submit_s,
             eligible_s=eligible_s,
