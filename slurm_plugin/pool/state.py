@@ -392,6 +392,8 @@ def cancel(pool: Pool, name: str) -> None:
         InputError: there is none of this name, it has ended, or it cannot be read just now.
     """
     check_goes_on(pool, name)
+    if _is_damaged(pool, name) and pool.end(name, _cancelled_unread(pool, name)):
+        return
     state = PoolState(pool, time.time)
     state.observe()
     state.failures = {name: "cancelled"}
@@ -400,6 +402,25 @@ def cancel(pool: Pool, name: str) -> None:
             return
     why = state.problems.get(name, "it has ended meanwhile")
     raise InputError(f"training {name!r} was not cancelled: {why}")
+
+
+def _is_damaged(pool: Pool, name: str) -> bool:
+    """Whether a training's file can be read, and is none."""
+    try:
+        pool.training(name)
+    except OSError:
+        return False
+    except InputError:
+        return True
+    return False
+
+
+def _cancelled_unread(pool: Pool, name: str) -> Result:
+    """Return the end of a training whose file cannot be read any more, but for its rounds."""
+    rounds, _ = pool.progress(name, 1)
+    path, now_s = pool.state(name, rounds), time.time()
+    state = str(path.relative_to(pool.path)) if path.exists() else ""
+    return Result(SCHEMA, "cancelled", state, (), now_s, now_s, rounds)
 
 
 def check_goes_on(pool: Pool, name: str) -> None:

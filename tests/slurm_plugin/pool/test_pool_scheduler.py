@@ -425,6 +425,28 @@ def test_a_file_that_is_damaged_when_its_training_is_under_way_does_not_end_it(
     assert status(made).problems == ()
 
 
+def test_a_training_whose_file_is_damaged_is_cancelled_with_what_it_has_reached(
+    tmp_path: Path,
+) -> None:
+    made = pool(tmp_path)
+    hand = Hand(made, "a0")
+    add(made, training("x", 3))
+    scheduler(made).step()
+    hand.run()
+    (made.path / "trainings" / "x.json").write_text("{")
+    cancel(made, "x")
+    result = made.result("x")
+    assert result is not None
+    assert (result.failed, result.rounds) == ("cancelled", 1)
+    assert (made.path / result.state).is_file()
+    with pytest.raises(InputError, match="there is nothing to cancel"):
+        cancel(made, "x")
+    # It holds up nothing.
+    after = Scheduler(made, make_policy("hlas", {}), list[str]().append)
+    add(made, training("y", 1))
+    assert worked_off(after, [hand]) == ["y 0 0"]
+
+
 def test_a_folder_or_a_member_that_cannot_be_read_is_told_of_and_holds_up_no_other(
     tmp_path: Path,
 ) -> None:
