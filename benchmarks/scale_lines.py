@@ -11,7 +11,8 @@ import argparse
 import csv
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
@@ -70,11 +71,23 @@ def _draw(
     numbers: Callable[[str], list[float]],
     draw: Callable[[Axes, Callable[[str], list[float]]], None],
 ) -> None:
-    with mpl.rc_context({"svg.hashsalt": "hetsched", "font.size": 9}):
-        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
-        axes = figure.add_subplot()
+    with drawing(name) as axes:
         draw(axes, numbers)
+        axes.legend(frameon=False)
+
+
+@contextmanager
+def drawing(name: str, height: float = 3.6) -> Iterator[Axes]:
+    """Yield logarithmic axes of CPU seconds against GPUs, and write what was drawn on them.
+
+    Args:
+        name: of the drawing.
+        height: of it, inches.
+    """
+    with mpl.rc_context({"svg.hashsalt": "hetsched", "font.size": 9}):
+        figure = Figure(figsize=(6.0, height), layout="constrained")
+        axes = figure.add_subplot()
+        yield axes
         axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="CPU seconds")
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
         figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})

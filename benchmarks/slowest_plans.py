@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from time import process_time
+from time import process_time, thread_time
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +29,7 @@ from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.kernels import compile_imported
 from hetsched_core.policy import Policy, PolicyInfo, make_policy, policy_names
 from hetsched_core.simulate import SimulationSettings, simulate
-from hetsched_core.types import Plan, Snapshot
+from hetsched_core.types import ExecutionModel, Plan, Snapshot
 
 PLANS_A_WORLD = 150
 
@@ -48,19 +50,24 @@ class _EnoughError(Exception):
     """So many plans have been made."""
 
 
-def timed(policy: Policy, line: WorldLine) -> Policy:
-    """Return the policy with its plans timed, until there are enough."""
+def timed(policy: Policy, line: WorldLine, plans: int, most_s: float) -> Policy:
+    """Return the policy with its plans timed, until there are so many.
+
+    A plan of more than `most_s` CPU seconds, some of them outside of Python, ends the process.
+    """
 
     @dataclass(frozen=True)
     class Timed:
         info: ClassVar[PolicyInfo] = policy.info
 
         def plan(self, snapshot: Snapshot) -> Plan:
-            if len(line.plan_s) == PLANS_A_WORLD:
+            if len(line.plan_s) == plans:
                 raise _EnoughError
-            begun = process_time()
+            _end_after(most_s)
+            # That of the process is told in ticks of milliseconds while a limit is set on it.
+            begun = thread_time()
             plan = policy.plan(snapshot)
-            took_s = process_time() - begun
+            took_s = thread_time() - begun
             if took_s > max(line.plan_s, default=0.0):
                 triggers = "+".join(sorted(each.name.lower() for each in snapshot.triggers))
                 line.slowest = f"{len(snapshot.jobs)} jobs at {triggers}"
@@ -70,15 +77,36 @@ def timed(policy: Policy, line: WorldLine) -> Policy:
     return Timed()
 
 
-def measure(policy: str, seed: int, most_gpus: int) -> WorldLine:
-    """Replay a world; what is compiled and imported at the first plan is not counted."""
+def _end_after(seconds: float) -> None:
+    """Have the process ended by SIGXCPU after so many more CPU seconds, whole ones."""
+    if math.isfinite(seconds):
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(process_time() + seconds), hard))
+
+
+def measure(
+    policy: str,
+    seed: int,
+    world_of: Callable[[int, ExecutionModel], PlanWorld],
+    plans: int = PLANS_A_WORLD,
+    most_s: float = math.inf,
+) -> WorldLine:
+    """Replay the world of a seed; what is compiled and imported at the first plan is not counted.
+
+    Args:
+        policy: its name; it has its default parameters.
+        seed: of the world.
+        world_of: makes it, for policies of an execution model.
+        plans: after so many the replay ends.
+        most_s: CPU seconds of a plan after which the process ends.
+    """
     made = make_policy(policy)
     compile_imported()
     calm = random_scenario(2, made.info.model)
     simulate(calm.submissions, calm.cluster, made, calm.truth, calm.settings)
-    world = drawn_world(seed, most_gpus, made.info.model)
+    world = world_of(seed, made.info.model)
     line = WorldLine(seed, world.about, idle_mib=_peak_mib())
-    _replay(timed(made, line), world)
+    _replay(timed(made, line, plans, most_s), world)
     line.peak_mib = _peak_mib()
     return line
 
@@ -134,11 +162,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="show this world alone")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+
+    def world_of(seed: int, model: ExecutionModel) -> PlanWorld:
+        return drawn_world(seed, given.gpus, model)
+
     for policy in given.policies.split(","):
         if given.one is not None:
-            json.dump(asdict(measure(policy, given.one, given.gpus)), sys.stdout)
+            json.dump(asdict(measure(policy, given.one, world_of)), sys.stdout)
         elif given.seed is not None:
-            show(policy, [measure(policy, given.seed, given.gpus)])
+            show(policy, [measure(policy, given.seed, world_of)])
         else:
             show(policy, worlds(policy, given.plans, given.gpus))
 

@@ -1,0 +1,41 @@
+"""The costs of all policies by size: what is measured, and that the page has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cost_by_size import FILE, LEAST_PLANS, PAGE, CostLine, cost_of, read, table_of
+from benchmarks.papers.page import filled
+from hetsched_core.policy import policy_names
+
+
+def test_the_table_is_of_what_was_measured_and_has_every_policy() -> None:
+    page, lines = PAGE.read_text(), read(FILE)
+    assert {policy for policy, _ in lines} == set(policy_names())
+    assert filled(page, {"cost-by-size": table_of(lines)}) == page
+
+
+@pytest.mark.parametrize(
+    "policy", ["fifo", "hadare", "hlas", pytest.param("hare", marks=pytest.mark.slow)]
+)
+def test_enough_plans_are_measured_of_each_execution_model_and_of_who_plans_once(
+    policy: str,
+) -> None:
+    line = cost_of(policy, 40)
+    assert line.plans >= LEAST_PLANS
+    assert line.median_s is not None
+    assert line.slowest_s is not None
+    assert line.peak_mib is not None
+    assert 0.0 < line.median_s <= line.slowest_s
+    assert line.peak_mib > 0
+
+
+def test_what_takes_too_long_is_told_and_what_was_left_out_is_not_there() -> None:
+    lines = {
+        (line.policy, line.gpus): line
+        for line in (CostLine("a", 8, 20, 0.0123, 1.5, 200), CostLine("b", 8), CostLine("a", 16))
+    }
+    assert table_of(lines).splitlines()[2:] == [
+        "| `a` | 12 / 1,500; 200 | over 10 s |",
+        "| `b` | over 10 s | – |",
+    ]
