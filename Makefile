@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-gpu test-all test-nightly pyz soak soak-gangs \
-	soak-mixed bench man notices deb test-deb lock clean
+	soak-mixed bench check-pages man notices deb test-deb lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -27,6 +27,7 @@ help:
 	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
 	@echo "make soak-mixed  500 jobs of all kinds on 64 nodes under steady, hops and fifo"
 	@echo "make bench   benchmarks"
+	@echo "make check-pages  a sample of every page of docs/reproduction, computed and compared (HETSCHED_DATA)"
 	@echo "make man     write the manual pages and docs/policies/what-policies-see.md anew from what they are about"
 	@echo "make notices  write THIRD-PARTY.md anew from the metadata of what is installed"
 	@echo "make deb     build/deb/hetsched_*.deb, for the Debian that this is (python3-venv)"
@@ -116,6 +117,9 @@ soak-mixed: env
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
+
+check-pages: env
+	$(BIN)/python -m benchmarks.papers.check
 
 man: env
 	$(BIN)/python -m slurm_plugin.cli.manual

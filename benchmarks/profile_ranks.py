@@ -21,7 +21,7 @@ from statistics import fmean, median
 
 from scipy.stats import spearmanr
 
-from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, data_folder, markdown
 from hetsched_core.throughput import ModelProfile, builtin_profiles, gavel_profile, match_gpu
 from hetsched_core.throughput.builtin import samples_per_s
 from hetsched_core.traces.gavel import read_throughputs
@@ -236,6 +236,7 @@ def _cells(agreement: RankAgreement) -> tuple[str, str, str]:
 
 
 FIGURES = {"types": types, "models": models, "mlperf": mlperf, "others": others}
+SAMPLE = PageSample(PAGE, FIGURES)
 
 
 if __name__ == "__main__":

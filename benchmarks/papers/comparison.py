@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from benchmarks.papers.comparison_figure import draw
-from benchmarks.papers.comparison_inputs import SWEEPS, write_inputs
+from benchmarks.papers.comparison_inputs import (
+    SWEEPS,
+    inputs,
+    write_input,
+    write_inputs,
+    write_sweeps,
+)
 from benchmarks.papers.comparison_runs import (
     FRAGMENTS,
     FTF,
@@ -46,7 +54,7 @@ from benchmarks.papers.comparison_tables import (
     together,
     with_shares,
 )
-from benchmarks.papers.page import PAGES, data_folder, rewrite
+from benchmarks.papers.page import PAGES, PageSample, data_folder, rewrite
 
 PAGE = PAGES / "comparison.md"
 ALL = PAGES / "comparison-all.md"
@@ -78,6 +86,32 @@ SHORT = (JCT_MIN, WAIT_MIN, MAKESPAN_MIN, MAX_RATIO, MEAN_RATIO, FTF, FRAGMENTS,
 """For jobs of a few minutes."""
 
 DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
+
+
+@cache
+def arrivals() -> Runs:
+    """Run one workload alone, the 96 jobs of Gavel's physical cluster, under all policies."""
+    data = data_folder()
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        write_sweeps(folder)
+        write_input(next(each for each in inputs(data) if each.name == "gavel-arrivals"), folder)
+        sweep = folder / "traces.toml"
+        head, first, *_ = sweep.read_text().split("[[workloads]]\n")
+        _, *policies = sweep.read_text().split("[[policies]]\n")
+        sweep.write_text("[[policies]]\n".join([f"{head}[[workloads]]\n{first}", *policies]))
+        return run_sweep("traces", folder)
+
+
+def untimed() -> str:
+    """Return every measure of that workload but the last, what a plan takes on the clock."""
+    heading, table = everything(arrivals())
+    lines = (line.rsplit("|", 2)[0] + "|" for line in table.splitlines())
+    return "\n".join([heading.splitlines()[0], *lines])
+
+
+SAMPLE = PageSample(PAGE, lines={"leaders": lambda: leaders(arrivals())})
+SAMPLE_OF_ALL = PageSample(ALL, lines={"all": untimed})
 
 
 @click.command()

@@ -56,14 +56,19 @@ class Input:
 def write_inputs(data: Path, folder: Path) -> None:
     """Write the sweeps into a folder, and their inputs."""
     write_sweeps(folder)
-    (folder / "inputs").mkdir(exist_ok=True)
     for made in inputs(data):
-        cluster = folder / "clusters" / f"{made.cluster_name}.toml"
-        if not cluster.exists():
-            cluster.write_text(format_cluster(ClusterFile(made.cluster)))
-        path = folder / "inputs" / f"{made.name}-{made.seed}.jsonl"
-        with replacing(path) as file:
-            file.writelines(f"{line}\n" for line in workload_lines(made.workload))
+        write_input(made, folder)
+
+
+def write_input(made: Input, folder: Path) -> None:
+    """Write one input into a folder of sweeps, and its cluster if that is not there."""
+    cluster = folder / "clusters" / f"{made.cluster_name}.toml"
+    if not cluster.exists():
+        cluster.write_text(format_cluster(ClusterFile(made.cluster)))
+    path = folder / "inputs" / f"{made.name}-{made.seed}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as file:
+        file.writelines(f"{line}\n" for line in workload_lines(made.workload))
 
 
 def write_sweeps(folder: Path) -> None:

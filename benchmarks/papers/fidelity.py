@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, data_folder, markdown
 from benchmarks.papers.workloads import PHYSICAL, Variant, gavel, name_of
 from benchmarks.papers.workloads import run as replayed
 from hetsched_core.measures.metrics import Measures, measure
@@ -207,6 +207,7 @@ FIGURES = {
     "arrivals": lambda: ranking(ARRIVALS, data_folder()),
     "static": lambda: ranking(STATIC, data_folder()),
 }
+SAMPLE = PageSample(PAGE, {"cells": FIGURES["cells"]})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,14 @@ from benchmarks.papers.comparison_inputs import SWEEPS, write_sweeps
 from benchmarks.papers.comparison_runs import JCT, MAKESPAN, run_sweep
 from benchmarks.papers.fidelity import STATIC, load
 from benchmarks.papers.hadar_jobs import drawn, least
-from benchmarks.papers.page import PAGES, command, data_folder, markdown, plot_by_jobs
+from benchmarks.papers.page import (
+    PAGES,
+    PageSample,
+    command,
+    data_folder,
+    markdown,
+    plot_by_jobs,
+)
 from benchmarks.papers.workloads import Variant, made_up, name_of
 from benchmarks.papers.workloads import run as replayed
 from benchmarks.test_hadar import first_round
@@ -524,6 +531,8 @@ FIGURES = {
     "bound": bound,
     "decisions": decisions,
 }
+QUICK = ("fig1", "spread", "static", "least", "speeds", "aws", "lab", "gains", "orders", "bound")
+SAMPLE = PageSample(PAGE, {name: FIGURES[name] for name in QUICK})
 
 
 if __name__ == "__main__":

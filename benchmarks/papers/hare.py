@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.page import PAGES, command, markdown, plot_by_jobs
+from benchmarks.papers.page import PAGES, PageSample, command, markdown, plot_by_jobs
 from benchmarks.papers.workloads import made_up
 from benchmarks.papers.workloads import run as replayed
 from benchmarks.test_hare import second_decision
@@ -512,6 +512,14 @@ FIGURES = {
     "scales": scales,
     "cost": cost,
 }
+SAMPLE = PageSample(
+    PAGE,
+    {"groups": groups},
+    {
+        "gpus": lambda: offline({"80 GPUs": HareCase(gpus=80)}),
+        "online-gpus": lambda: online({"100 GPUs": HareCase(gpus=100)}),
+    },
+)
 
 
 if __name__ == "__main__":

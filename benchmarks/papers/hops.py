@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.papers.comparison_runs import as_times
 from benchmarks.papers.hops_cells import Found, HopsCell, PolicyVariant, result
-from benchmarks.papers.page import PAGES, markdown, rewrite
+from benchmarks.papers.page import PAGES, PageSample, markdown, rewrite, table_line
 from hetsched_core.report.estimates import estimate
 
 PAGE = PAGES / "hops.md"
@@ -298,13 +298,28 @@ FIGURES: dict[str, Callable[[Path], str]] = {
 }
 
 
+@cache
+def fresh_folder() -> Path:
+    """Return a new place for replays."""
+    return Path(tempfile.mkdtemp(prefix="hops-"))
+
+
+def but_sia() -> str:
+    """Return the lines of all on 64 GPUs but sia, the slowest."""
+    lines = (main_line(fresh_folder(), SMALL, variant) for variant in (HOPS, GAVEL, *SIMPLE))
+    return "\n".join(map(table_line, lines))
+
+
+SAMPLE = PageSample(PAGE, lines={"small": but_sia})
+
+
 @click.command()
 @click.argument("names", metavar="[FIGURE ...]", nargs=-1, type=click.Choice(tuple(FIGURES)))
 @click.option("--cells", type=click.Path(path_type=Path, file_okay=False), help="Kept replays.")
 @click.option("--check", is_flag=True, help="Compare with the page; exit 1 where they differ.")
 def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
     """Rewrite the page, or only the figures named."""
-    folder = cells or Path(tempfile.mkdtemp(prefix="hops-"))
+    folder = cells or fresh_folder()
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(f"replays are kept in {folder}", err=True)
     figures = {name: partial(figure, folder) for name, figure in FIGURES.items()}

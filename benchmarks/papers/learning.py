@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.papers.page import PAGES, command, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, markdown, table_line
 from benchmarks.papers.workloads import bundled, run
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
@@ -151,8 +151,15 @@ def costs(policy: str, spread: str | None) -> list[str]:
 
 def table(heads: list[str], cells: Callable[[str, str | None], list[str]]) -> str:
     """Return a table with a line for each policy and spread of the nodes."""
-    lines = [[p, spread or "none", *cells(p, spread)] for spread in SPREADS for p in POLICIES]
+    lines = (line(p, spread, cells) for spread in SPREADS for p in POLICIES)
     return markdown(["policy", "spread of the nodes", *heads], lines)
+
+
+def line(
+    policy: str, spread: str | None, cells: Callable[[str, str | None], list[str]]
+) -> list[str]:
+    """Return a line of a table."""
+    return [policy, spread or "none", *cells(policy, spread)]
 
 
 KNOWN = ["0 runs", *(f"{a} to {b} runs" for a, b in KNOWN_RUNS[1:-1]), "100 and more"]
@@ -160,6 +167,13 @@ FIGURES = {
     "errors": lambda: table(KNOWN, errors),
     "costs": lambda: table([*SOURCES], costs),
 }
+SAMPLE = PageSample(
+    PAGE,
+    lines={
+        "errors": lambda: table_line(line("srtf", None, errors)),
+        "costs": lambda: table_line(line("srtf", None, costs)),
+    },
+)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, data_folder, markdown
 from benchmarks.papers.workloads import bundled, fox, habrok, run
 from hetsched_core.measures.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
@@ -86,6 +86,7 @@ FIGURES = {
     "logs": logs,
     "seeds": lambda: markdown(["seed", "mean wait", CLOSEST, "rank correlation of waits"], seeds()),
 }
+SAMPLE = PageSample(PAGE, FIGURES)
 
 
 if __name__ == "__main__":

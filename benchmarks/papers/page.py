@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from itertools import takewhile, zip_longest
 from pathlib import Path
 
 import click
@@ -22,6 +25,22 @@ Figures = Mapping[str, Callable[[], str]]
 """The figures of a page by name, each computed when it is asked for."""
 
 
+@dataclass(frozen=True)
+class PageSample:
+    """What of a page is computed within a minute each, and comes out the same on every machine.
+
+    Attributes:
+        page: the page.
+        figures: those that are compared whole.
+        lines: of a figure that takes longer, or whose last columns are times of the clock, some
+            lines, in their order; each may be the beginning of one.
+    """
+
+    page: Path
+    figures: Figures = field(default_factory=dict)
+    lines: Figures = field(default_factory=dict)
+
+
 def data_folder() -> Path:
     """Return the directory of public logs, traces and measurements."""
     given = os.environ.get("HETSCHED_DATA")
@@ -32,8 +51,12 @@ def data_folder() -> Path:
 
 def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a table."""
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join(table_line(row) for row in (heads, ["---"] * len(heads), *lines))
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """Return a line of a table."""
+    return "| " + " | ".join(cells) + " |"
 
 
 def plot_by_jobs(
@@ -70,12 +93,68 @@ def filled(page: str, figures: Mapping[str, str]) -> str:
     Raises click.ClickException where the page has no place for one.
     """
     for name, text in figures.items():
-        begin = f"<!-- figures: {name} -->\n"
-        before, marker, rest = page.partition(begin)
-        if not marker or END not in rest:
-            raise click.ClickException(f"the page has no place marked {begin.strip()} ... {END}")
-        page = f"{before}{begin}{text}\n{END}{rest.partition(END)[2]}"
+        before, _, after = _parts(page, name)
+        page = f"{before}{text}\n{after}"
     return page
+
+
+def _parts(page: str, name: str) -> tuple[str, str, str]:
+    """Return what comes before a figure, the figure, and what comes after it."""
+    begin = f"<!-- figures: {name} -->\n"
+    before, marker, rest = page.partition(begin)
+    figure, end, after = rest.partition(END)
+    if not marker or not end:
+        raise click.ClickException(f"the page has no place marked {begin.strip()} ... {END}")
+    return before + begin, figure, end + after
+
+
+def difference(page: str, name: str, text: str, *, whole: bool = True) -> tuple[str, str] | None:
+    """Return the first line of a figure on the page that is another, and what it is computed to be.
+
+    Args:
+        page: the page.
+        name: of the figure.
+        text: the figure, or lines of it.
+        whole: whether it is the figure.
+    """
+    shown = _parts(page, name)[1].splitlines()
+    if whole:
+        pairs = zip_longest(shown, text.splitlines(), fillvalue="")
+        return next(((old, new) for old, new in pairs if old != new), None)
+    rest = iter(shown)
+    for line in text.splitlines():
+        if not any(each.startswith(line) for each in rest):
+            return max(shown, key=lambda each: _agree(each, line)), line
+    return None
+
+
+def _agree(one: str, other: str) -> int:
+    """Return how many characters two lines have in common before they differ."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def same(sample: PageSample) -> bool:
+    """Tell of each figure of a sample whether the page has it; return whether it has all."""
+    page, all_same = sample.page.read_text(), True
+    for figures, whole in ((sample.figures, True), (sample.lines, False)):
+        for name, compute in figures.items():
+            begun_s = _cpu_s()
+            # What is said of the work is no part of what is told.
+            with redirect_stdout(sys.stderr):
+                text = compute()
+            found = difference(page, name, text, whole=whole)
+            said = f"{sample.page.name} {name}{'' if whole else ' (some lines)'}"
+            took = f"{_cpu_s() - begun_s:.1f} CPU s"
+            click.echo(f"{said}: {'differs' if found else 'same'} ({took})")
+            if found:
+                click.echo(f"  the page: {found[0]}\n  computed: {found[1]}")
+                all_same = False
+    return all_same
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def rewrite(
@@ -89,13 +168,15 @@ def rewrite(
         names: what is; without any, everything.
         check: whether to compare instead.
     """
-    before = text = page.read_text()
-    for name in names or figures:
-        text = filled(text, {name: figures[name]()})
-        if not check:
-            page.write_text(text)
-    if check and text != before:
-        sys.exit(1)
+    chosen = {name: figures[name] for name in names or figures}
+    if check:
+        if not same(PageSample(page, chosen)):
+            sys.exit(1)
+        return
+    text = page.read_text()
+    for name, compute in chosen.items():
+        text = filled(text, {name: compute()})
+        page.write_text(text)
 
 
 def command(page: Path, figures: Figures) -> click.Command:

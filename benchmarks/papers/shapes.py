@@ -8,13 +8,13 @@ writes them between the markers of the page (about six minutes of one core).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, MeasureColumn, Row
 from benchmarks.papers.comparison_runs import shown as cell
 from benchmarks.papers.hops_setting import SCALES, world_of
-from benchmarks.papers.page import PAGES, command, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, markdown, table_line
 from benchmarks.papers.workloads import bundled
 from hetsched_core.cli import main as hetsched
 from hetsched_core.measures.metrics import Measures, measure
@@ -97,12 +97,14 @@ def cell_of_change(change: Estimate | None) -> str:
     return f"{change.mean * 100:+.1f}{width}"
 
 
-def rows() -> Iterator[tuple[str, ...]]:
+def rows(
+    workloads: Iterable[str] = WORKLOADS, policies: Iterable[str] = POLICIES
+) -> Iterator[tuple[str, ...]]:
     """Yield the lines of the table, one for each workload, policy and set of shapes."""
     with tempfile.TemporaryDirectory() as name:
-        for workload, load in WORKLOADS.items():
-            loaded = {seed: load(seed, Path(name)) for seed in SEEDS}
-            for policy in POLICIES:
+        for workload in workloads:
+            loaded = {seed: WORKLOADS[workload](seed, Path(name)) for seed in SEEDS}
+            for policy in policies:
                 found: dict[str, dict[int, Row]] = {}
                 for label, shapes in SHAPES.items():
                     found[label] = {s: measured(loaded[s], policy, shapes) for s in SEEDS}
@@ -153,5 +155,14 @@ def of_hops() -> str:
     return markdown(heads, lines)
 
 
+def hops_generated() -> str:
+    """Return the lines of `hops` on the generated jobs."""
+    return "\n".join(map(table_line, rows(("generated, elastic",), ("hops",))))
+
+
+FIGURES = {"shapes": shapes, "hops": of_hops}
+SAMPLE = PageSample(PAGE, lines={"shapes": hops_generated})
+
+
 if __name__ == "__main__":
-    command(PAGE, {"shapes": shapes, "hops": of_hops})()
+    command(PAGE, FIGURES)()

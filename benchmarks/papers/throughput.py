@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, data_folder, markdown
 from benchmarks.papers.workloads import THROUGHPUTS
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
@@ -422,9 +422,15 @@ def spread_figures(folder: Path) -> str:
 # -- The page --------------------------------------------------------------------------------------
 
 
+@cache
+def all_of_gavel() -> Mapping[str, str]:
+    """Return the tables of Gavel's measurements, which share what is dear."""
+    return gavel_figures(gavel_rows(data_folder()))
+
+
 def gavel_figure(name: str) -> str:
     """Return one of the tables of Gavel's measurements."""
-    return gavel_figures(gavel_rows(data_folder()))[name]
+    return all_of_gavel()[name]
 
 
 GAVEL_FIGURES = ("methods", "counts", "models", "types", "faulty", "all", "hosts")
@@ -433,6 +439,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "first": lambda: first_estimates(gavel_rows(data_folder())),
     "spread": lambda: spread_figures(data_folder()),
 }
+SAMPLE = PageSample(PAGE, FIGURES)
 
 
 if __name__ == "__main__":

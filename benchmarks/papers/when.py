@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.papers.page import PAGES, command, data_folder, markdown
+from benchmarks.papers.page import PAGES, PageSample, command, data_folder, markdown, table_line
 from benchmarks.papers.workloads import PHYSICAL, bundled, gavel
 from benchmarks.papers.workloads import run as replay_of
 from hetsched_core.forecast import (
@@ -409,6 +409,9 @@ FIGURES = {
     "unknown": lambda: table(UNKNOWN),
     "live": live_table,
 }
+SAMPLE = PageSample(
+    PAGE, lines={"replayed": lambda: table_line(line_of(REPLAYED[1], data_folder()))}
+)
 
 
 if __name__ == "__main__":
