@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.keep import entry_at, may_keep
 from hetsched_core.placement.outrank import left_idle
-from hetsched_core.placement.pack import Packing, fastest_fit, not_barred, open_nodes_hold
+from hetsched_core.placement.pack import (
+    Packing,
+    fastest_fit,
+    nodes_down,
+    not_barred,
+    open_nodes_hold,
+)
 from hetsched_core.placement.ways import Way, reach, rigid_way, ways_to_fit
 from hetsched_core.site import in_turn
 from hetsched_core.types import (
@@ -50,7 +56,7 @@ def filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
     plan = _as_before(snapshot, NO_ROOM if packing is Packing.FILL else AHEAD)
     free = left_idle(snapshot, plan)
     changes: dict[str, Entry] = {}
-    barred = 0
+    barred, down = 0, nodes_down(snapshot)
     # With their ways, since an identity is given anew once its object has gone.
     hopeless: dict[tuple[int, frozenset[str]], Way] = {}
     order = () if free.full else in_turn(snapshot, snapshot.by_submission(), running_stay=True)
@@ -73,7 +79,7 @@ def filled_up(snapshot: Snapshot, packing: Packing) -> Plan:
             continue
         if packing is Packing.STRICT_ORDER:
             for way in ways:
-                if open_nodes_hold(snapshot, job, way):
+                if open_nodes_hold(snapshot, down, job, way):
                     barred |= reach(job, way, snapshot.cluster)
         if entry.reason.code not in _REFUSED:
             hopeless[id(ways[0]), job.closed] = ways[0]

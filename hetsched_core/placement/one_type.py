@@ -16,7 +16,7 @@ from typing import Any
 from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NO_ROOM, behind, plan_placing
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, present, staying
-from hetsched_core.placement.pack import Fit, not_barred, open_nodes_hold
+from hetsched_core.placement.pack import Fit, nodes_down, not_barred, open_nodes_hold
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, reach, rigid_way
 from hetsched_core.site import in_turn
@@ -215,7 +215,7 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
     """
     placed = staying(snapshot)
     free = FreeGpus.beside(snapshot, placed)
-    cluster, first = snapshot.cluster, set()
+    cluster, down, first = snapshot.cluster, nodes_down(snapshot), set()
     barred, every = 0, cluster.mask(None)
     order = in_turn(snapshot, snapshot.by_submission(), running_stay=True)
     for view, way in _waiting(snapshot, order, placed):
@@ -227,7 +227,7 @@ def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
             continue
         if not barred:
             first.add(view.id)
-        if open_nodes_hold(snapshot, view.job, way):
+        if open_nodes_hold(snapshot, down, view.job, way):
             barred |= mine
         if barred == every:
             break

@@ -97,36 +97,43 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
     `CLOSED` where it would fit on nodes that are closed to it or left out, else `NODES_DOWN`.
     """
     cluster = snapshot.cluster
-    shut, down = _shut(cluster, snapshot.nodes)
+    shut = _shut(cluster, snapshot.nodes)
     if not (shut or job.closed):
         return None
     if fits(snapshot, _without_jobs(cluster, shut), job):
         return None
-    anyhow = replace(job, closed=frozenset())
+    anyhow, down = replace(job, closed=frozenset()), nodes_down(snapshot)
     closed = (job.closed or shut != down) and fits(snapshot, _without_jobs(cluster, down), anyhow)
     return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
 
 
-def open_nodes_hold(snapshot: Snapshot, job: Job, way: Way) -> bool:
+def open_nodes_hold(snapshot: Snapshot, down: tuple[str, ...], job: Job, way: Way) -> bool:
     """Whether the nodes that are not down would hold a job in this way if no other were there.
 
     What is closed to this job alone makes no difference, nor what is left out for a while: a node
     on which another job still ends, say, it waits for.
+
+    Args:
+        snapshot: the state.
+        down: its `nodes_down`, which are asked for once for many jobs.
+        job: the job.
+        way: how it is to run.
     """
-    _, down = _shut(snapshot.cluster, snapshot.nodes)
     return not down or fits_without(
         down, job, way, snapshot.cluster, snapshot.speeds, snapshot.shapes
     )
 
 
-@lru_cache(maxsize=2)
-def _shut(cluster: Cluster, nodes: Map[str, NodeView]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the nodes on which nothing may start, and those of them that are not left out alone.
+def nodes_down(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the nodes that are down or drained; they change only where `nodes_changed`."""
+    views = snapshot.node_views()
+    return tuple(view.node.name for view in views if view.condition is not NodeCondition.UP)
 
-    That is asked for many jobs of one snapshot.
-    """
-    shut = tuple(node.name for node in cluster if not nodes[node.name].open)
-    return shut, tuple(name for name in shut if nodes[name].condition is not NodeCondition.UP)
+
+@lru_cache(maxsize=2)
+def _shut(cluster: Cluster, nodes: Map[str, NodeView]) -> tuple[str, ...]:
+    """Return the nodes on which nothing may start; that is asked for many jobs of one snapshot."""
+    return tuple(node.name for node in cluster if not nodes[node.name].open)
 
 
 @lru_cache(maxsize=2)
@@ -235,6 +242,7 @@ class _Packer:
         self._stays: dict[str, Placed] = {}
         # Whether something has its place that the plan in force gave to others.
         self._regained = False
+        self._down = nodes_down(snapshot)
         # The nodes that a job waits for, a bit each.
         self._barred = 0
         self._all = snapshot.cluster.mask(None)
@@ -325,7 +333,7 @@ class _Packer:
         snapshot = self._snapshot
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         strict = self._packing is Packing.STRICT_ORDER
-        return way is None or not strict or open_nodes_hold(snapshot, job, way)
+        return way is None or not strict or open_nodes_hold(snapshot, self._down, job, way)
 
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""

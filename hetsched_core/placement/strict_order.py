@@ -23,6 +23,7 @@ from hetsched_core.placement.pack import (
     Fit,
     Packing,
     fastest_fit,
+    nodes_down,
     not_barred,
     open_nodes_hold,
     pack,
@@ -96,6 +97,7 @@ class StrictOrder:
     _shapes: frozenset[Shape] = frozenset()
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
+    _down: tuple[str, ...] = ()
     # Heaps. What `waiting` no longer holds stays until it is the first.
     _queues: dict[tuple[int, int], list[QueuedJob]] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
@@ -222,7 +224,7 @@ class StrictOrder:
         plan = pack_as_ordered(
             snapshot, order, Packing.STRICT_ORDER, Replan(), self.fit, self.bars, self.limits
         )
-        self._free, self._settled = FreeGpus.of(snapshot), False
+        self._free, self._down, self._settled = FreeGpus.of(snapshot), nodes_down(snapshot), False
         self.placed, self._queues, self._told_no_room = {}, {}, set()
         self.ways, self.waiting = {}, {}
         for view in order:
@@ -274,7 +276,7 @@ class StrictOrder:
         if way is None:
             return False
         job_id, nodes, bars = view.job.id, 0, 0
-        if open_nodes_hold(snapshot, view.job, way):
+        if open_nodes_hold(snapshot, self._down, view.job, way):
             nodes = reach(view.job, way, snapshot.cluster)
             bars = self.bars(view.job, way, snapshot.cluster)
         queue = self._queues.setdefault((nodes, bars), [])

@@ -31,7 +31,7 @@ from hetsched_core.placement.entries import NO_ROOM, behind, plan_placing
 from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster, on_one_node
 from hetsched_core.placement.keep import staying
 from hetsched_core.placement.one_type import Line, one_type_way
-from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
+from hetsched_core.placement.pack import fastest_fit, nodes_down, open_nodes_hold
 from hetsched_core.placement.ways import Way
 from hetsched_core.policies.allox import match
 from hetsched_core.policies.job_size import LONGEST_S, expected_left_s, samples_left
@@ -127,6 +127,7 @@ def _able(snapshot: Snapshot, placed: Mapping[str, Placed]) -> Iterator[tuple[st
 
     The types of the way are those whose open nodes would hold the job.
     """
+    down = nodes_down(snapshot)
     for view in snapshot.by_submission():
         job, way = view.job, one_type_way(view, snapshot)
         if view.id in placed or view.blocked is not None or way is None:
@@ -134,7 +135,7 @@ def _able(snapshot: Snapshot, placed: Mapping[str, Placed]) -> Iterator[tuple[st
         types = tuple(
             gpu_type
             for gpu_type in way.types
-            if open_nodes_hold(snapshot, replace(job, gpu_types=frozenset((gpu_type,))), way)
+            if open_nodes_hold(snapshot, down, replace(job, gpu_types=frozenset((gpu_type,))), way)
         )
         if types:
             yield view.id, Way(way.count, types, mixed=False)

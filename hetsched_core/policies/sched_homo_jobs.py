@@ -24,7 +24,7 @@ from hetsched_core.placement.entries import behind, plan_placing
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import staying
 from hetsched_core.placement.one_type import Line, one_type_way
-from hetsched_core.placement.pack import fastest_fit, open_nodes_hold
+from hetsched_core.placement.pack import fastest_fit, nodes_down, open_nodes_hold
 from hetsched_core.placement.ways import Way, reach
 from hetsched_core.policies.job_size import expected_left_s
 from hetsched_core.policies.sched_homo import Batch, BatchItem
@@ -88,9 +88,10 @@ def _ways(snapshot: Snapshot) -> dict[str, Way]:
 
 def _waiting(snapshot: Snapshot, ways: Mapping[str, Way]) -> Iterator[JobView]:
     """Yield the jobs that may run and that the open nodes would hold if no other were there."""
+    down = nodes_down(snapshot)
     for job, way in ways.items():
         view = snapshot.jobs[job]
-        if view.blocked is None and open_nodes_hold(snapshot, view.job, way):
+        if view.blocked is None and open_nodes_hold(snapshot, down, view.job, way):
             yield view
 
 
