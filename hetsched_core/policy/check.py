@@ -76,24 +76,6 @@ class _Usage:
         )
 
 
-@dataclass(slots=True)
-class _Taken:
-    """What a plan takes: by what starts, and by that together with what stays."""
-
-    starts: _Usage = field(default_factory=_Usage)
-    whole: _Usage = field(default_factory=_Usage)
-
-    def add(
-        self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool, sign: int = 1
-    ) -> None:
-        self.whole.add(snapshot, job, what, sign)
-        if not stays:
-            self.starts.add(snapshot, job, what, sign)
-
-    def copy(self) -> _Taken:
-        return _Taken(self.starts.copy(), self.whole.copy())
-
-
 def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[Violation, ...]:
     """Return every rule that the plan breaks, in a fixed order; empty for a valid plan.
 
@@ -109,13 +91,13 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
     its node or its job, and takes what it holds. What starts has to do with the rest.
     """
     found = list(_accounting(snapshot, plan))
-    taken = _Taken()
+    taken = _Usage()
     for job_id, entry in sorted(plan.entries.items()):
         view = snapshot.jobs.get(job_id)
         if view is not None:
             found += _entry(snapshot, view, entry, model)
             for placement in _placements(entry):
-                taken.add(snapshot, view.job, placement.configuration, is_kept(view, placement))
+                taken.add(snapshot, view.job, placement.configuration)
     found += _profiles(snapshot, plan, taken)
     found += _sequences(snapshot, plan, model, taken)
     found += _capacity(snapshot, plan, taken, snapshot.cluster.names)
@@ -130,7 +112,7 @@ class PlanChecker:
         """Check plans of one execution model."""
         self._model = model
         self._last: Plan | None = None
-        self._taken = _Taken()
+        self._taken = _Usage()
         self._used: dict[str, _Given] = {}
         # Whether a node takes no new work: what runs on it may stay there and nothing else.
         self._closed = False
@@ -154,7 +136,7 @@ class PlanChecker:
         # An invalid plan is dropped, and what changed before it is not named again.
         self._last = None if found else plan
         if not found:
-            self._taken, self._used = _Taken(), {}
+            self._taken, self._used = _Usage(), {}
             self._closed = not all(node.open for node in snapshot.node_views())
             for job_id, entry in sorted(plan.entries.items()):
                 self._account(snapshot, job_id, _use_of(snapshot.jobs.get(job_id), entry))
@@ -170,8 +152,8 @@ class PlanChecker:
         for job_id in sorted(changed):
             view, entry = jobs.get(job_id), entries.get(job_id)
             unaccounted |= (view is None) != (entry is None)
-            use = _use_of(view, entry)
-            new = use != self._used.get(job_id)
+            use, before = _use_of(view, entry), self._used.get(job_id)
+            new = use != before and not _has_begun(before, use)
             # What was found valid before is so still if nothing that matters has changed since.
             if (
                 view is not None
@@ -181,6 +163,8 @@ class PlanChecker:
                 found += _entry(snapshot, view, entry, self._model)
             if new:
                 touched.update(self._account(snapshot, job_id, use))
+            elif use is not None:
+                self._used[job_id] = use
         if unaccounted:
             found[:0] = _accounting(snapshot, plan)
         taken = self._taken
@@ -197,14 +181,14 @@ class PlanChecker:
     def _account(self, snapshot: Snapshot, job_id: str, use: _Given | None) -> list[str]:
         """Book this instead of what the job used; return the nodes that it is on now."""
         if (old := self._used.pop(job_id, None)) is not None:
-            job, placements, stay = old
-            for placement, stays in zip(placements, stay, strict=True):
-                self._taken.add(snapshot, job, placement.configuration, stays, -1)
+            job, placements, _ = old
+            for placement in placements:
+                self._taken.add(snapshot, job, placement.configuration, -1)
         if use is None:
             return []
-        self._used[job_id] = job, placements, stay = use
-        for placement, stays in zip(placements, stay, strict=True):
-            self._taken.add(snapshot, job, placement.configuration, stays)
+        self._used[job_id] = job, placements, _ = use
+        for placement in placements:
+            self._taken.add(snapshot, job, placement.configuration)
         return [name for placement in placements for name, _ in placement.configuration.pieces]
 
 
@@ -217,6 +201,14 @@ def _use_of(view: JobView | None, entry: Entry | None) -> _Given | None:
         return None
     placements = entry.placements
     return view.job, placements, tuple([is_kept(view, each) for each in placements])
+
+
+def _has_begun(before: _Given | None, use: _Given | None) -> bool:
+    """Whether a job is given what it was given before, and all of that runs now.
+
+    What was right for its start is right for it to stay, and it takes no more than was booked.
+    """
+    return before is not None and use is not None and before[:2] == use[:2] and all(use[2])
 
 
 def _accounting(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
@@ -401,7 +393,7 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
         yield Violation("copies", words, mine)
 
 
-def _profiles(snapshot: Snapshot, plan: Plan, taken: _Taken) -> Iterator[Violation]:
+def _profiles(snapshot: Snapshot, plan: Plan, taken: _Usage) -> Iterator[Violation]:
     seen: set[tuple[str, int]] = set()
     for profile in plan.profiles:
         view, placement, mine = snapshot.jobs.get(profile.job), profile.placement, (profile.job,)
@@ -412,11 +404,10 @@ def _profiles(snapshot: Snapshot, plan: Plan, taken: _Taken) -> Iterator[Violati
             words = f"job {profile.job} uses profiling copy {placement.copy} twice"
             yield Violation("profile", words, mine)
         seen.add((profile.job, placement.copy))
-        stays = is_kept(view, placement)
         yield from _closed(view, placement)
-        if not stays:
+        if not is_kept(view, placement):
             yield from _profile(snapshot, view, placement)
-        taken.add(snapshot, view.job, placement.configuration, stays)
+        taken.add(snapshot, view.job, placement.configuration)
     if snapshot.runs_per_job is not None:
         runs = Counter(profile.job for profile in plan.profiles)
         for job_id, count in sorted(runs.items()):
@@ -446,7 +437,7 @@ def _profile(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterato
 
 
 def _sequences(
-    snapshot: Snapshot, plan: Plan, model: ExecutionModel, taken: _Taken
+    snapshot: Snapshot, plan: Plan, model: ExecutionModel, taken: _Usage
 ) -> Iterator[Violation]:
     if model is not ExecutionModel.TASKS:
         if plan.sequences:
@@ -473,10 +464,9 @@ def _sequences(
         host = snapshot.cluster[sequence.node].host
         cpus = max((job.cpus_per_gpu for job in jobs), default=0.0)
         memory_mb = max((job.memory_mb_per_gpu for job in jobs), default=0.0)
-        for usage in (taken.starts, taken.whole):
-            usage.gpus[sequence.node] += 1
-            usage.cpus[host] += cpus
-            usage.memory_mb[host] += memory_mb
+        taken.gpus[sequence.node] += 1
+        taken.cpus[host] += cpus
+        taken.memory_mb[host] += memory_mb
     for job_id in sorted(tasks):
         view = snapshot.jobs.get(job_id)
         if view is not None and not isinstance(plan.entries.get(job_id), Placed):
@@ -548,17 +538,16 @@ def _task_counts(
 
 
 def _capacity(
-    snapshot: Snapshot, plan: Plan, taken: _Taken, names: Iterable[str]
+    snapshot: Snapshot, plan: Plan, taken: _Usage, names: Iterable[str]
 ) -> Iterator[Violation]:
     """Yield the nodes and hosts on which more is to start than what stays leaves."""
-    starts, whole = taken.starts, taken.whole
     hosts: dict[str, NodeView] = {}
     for name in names:
         if name not in snapshot.cluster:
             continue
         view = snapshot.nodes[name]
         hosts[view.node.host] = view
-        use = _Use(name, "GPUs", starts.gpus[name], whole.gpus[name], view.capacity)
+        use = _Use(name, "GPUs", taken.gpus[name], view.capacity)
         yield from _too_much(snapshot, plan, (name,), use, lambda _: 1.0)
     for host in sorted(hosts):
         cpus, memory_mb = snapshot.cluster.shared_on(host)
@@ -568,20 +557,19 @@ def _capacity(
         siblings = [snapshot.nodes[name] for name in on_host]
         if cpus:
             free = cpus - sum(view.foreign_cpus for view in siblings)
-            use = _Use(host, "CPUs", starts.cpus[host], whole.cpus[host], free)
+            use = _Use(host, "CPUs", taken.cpus[host], free)
             yield from _too_much(snapshot, plan, on_host, use, lambda job: job.cpus_per_gpu)
         if memory_mb:
             free = memory_mb - sum(view.foreign_memory_mb for view in siblings)
-            use = _Use(host, "MiB", starts.memory_mb[host], whole.memory_mb[host], free)
+            use = _Use(host, "MiB", taken.memory_mb[host], free)
             yield from _too_much(snapshot, plan, on_host, use, lambda job: job.memory_mb_per_gpu)
 
 
 class _Use(NamedTuple):
-    """What a plan takes somewhere: what starts, and all together; and what there is."""
+    """What a plan takes somewhere, and what there is."""
 
     where: str
     unit: str
-    starts: float
     whole: float
     there: float
 
@@ -593,9 +581,25 @@ def _too_much(
     use: _Use,
     per_gpu: Callable[[Job], float],
 ) -> Iterator[Violation]:
-    if use.starts > SLACK and use.whole > use.there + SLACK:
-        left = use.there - (use.whole - use.starts)
-        jobs = _beyond(snapshot, plan, names, left, per_gpu)
+    """Yield that more is to start than what stays leaves; `per_gpu` is what a job takes of it."""
+    if use.whole <= use.there + SLACK:
+        return
+    stays = 0.0
+    starting: dict[str, float] = defaultdict(float)
+    placements = [(job, each) for job, entry in plan.entries.items() for each in _placements(entry)]
+    placements += [(profile.job, profile.placement) for profile in plan.profiles]
+    for job_id, placement in placements:
+        view = snapshot.jobs.get(job_id)
+        pieces = placement.configuration.pieces
+        gpus = sum(count for name, count in pieces if name in names)
+        if view is None or not gpus:
+            continue
+        if is_kept(view, placement):
+            stays += gpus * per_gpu(view.job)
+        else:
+            starting[job_id] += gpus * per_gpu(view.job)
+    if use.whole - stays > SLACK:
+        jobs = _beyond(snapshot, starting, use.there - stays)
         words = f"{use.whole:g} {use.unit} promised on {use.where}, which has {use.there:g}"
         yield Violation("capacity", words + _short(jobs), jobs)
 
@@ -608,32 +612,14 @@ def _short(jobs: Sequence[str]) -> str:
     return f", too few for {', '.join(jobs[:_NAMED])}{more}"
 
 
-def _beyond(
-    snapshot: Snapshot,
-    plan: Plan,
-    names: Collection[str],
-    free: float,
-    per_gpu: Callable[[Job], float],
-) -> tuple[str, ...]:
+def _beyond(snapshot: Snapshot, starting: Mapping[str, float], free: float) -> tuple[str, ...]:
     """Return the jobs that find nothing left, where those submitted first start first.
 
     Args:
         snapshot: the state.
-        plan: the plan.
-        names: the nodes on which they start.
+        starting: job -> what it takes.
         free: what there is for them.
-        per_gpu: what a job takes of it for each GPU.
     """
-    starting: dict[str, float] = defaultdict(float)
-    placements = [(job, each) for job, entry in plan.entries.items() for each in _placements(entry)]
-    placements += [(profile.job, profile.placement) for profile in plan.profiles]
-    for job_id, placement in placements:
-        view = snapshot.jobs.get(job_id)
-        if view is not None and not is_kept(view, placement):
-            pieces = placement.configuration.pieces
-            gpus = sum(count for name, count in pieces if name in names)
-            if gpus:
-                starting[job_id] += gpus * per_gpu(view.job)
     beyond = []
     for job_id in sorted(starting, key=lambda job: submission_order(snapshot.jobs[job])):
         free -= starting[job_id]

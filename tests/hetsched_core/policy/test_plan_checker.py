@@ -67,6 +67,27 @@ def test_the_check_of_the_changes_sees_an_entry_that_stays_and_is_right_no_more(
     assert [violation.rule for violation in checker.check(later, plan.revise({}))] == [rule]
 
 
+def test_what_has_begun_as_planned_is_looked_at_again_when_its_run_ends_in_a_crowd() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    plan = plan_of({"j": placed(a=4)})
+    assert checker.check(gang(view("j", counts=(4,))), plan) == ()
+    k = view("k", held(on(a=4)), counts=(4,))
+    both = gang(
+        view("j", held(on(a=4)), counts=(4,)),
+        k,
+        previous=plan,
+        changed=frozenset("jk"),
+        nodes_changed=False,
+    )
+    kept = plan.revise({"k": placed(a=4)})
+    assert checker.check(both, kept) == ()
+    ended = gang(
+        view("j", counts=(4,)), k, previous=kept, changed=frozenset("j"), nodes_changed=False
+    )
+    (violation,) = checker.check(ended, kept.revise({}))
+    assert (violation.rule, violation.jobs) == ("capacity", ("j",))
+
+
 def test_the_check_of_the_changes_sees_a_profiling_run_beside_entries_that_did_not_change() -> None:
     checker = PlanChecker(ExecutionModel.GANG)
     plan = plan_of({"j": placed(a=4)})
