@@ -62,11 +62,9 @@ class Starts:
         return self._of(self.pieces)
 
     def by(self, when_s: float) -> Iterator[Reservation]:
-        """Yield those that are no later than this, in the order of the queue."""
-        places = self.pieces[:, 0]
-        for at in (self.start_s <= when_s).nonzero()[0].tolist():
-            begin, end = places.searchsorted((at, at + 1)).tolist()
-            yield from self._of(self.pieces[begin:end])
+        """Return those that are no later than this, in the order of the queue."""
+        starting = (self.start_s <= when_s)[self.pieces[:, 0]]
+        return self._of(self.pieces[starting])
 
     def promised_after(self, when_s: float) -> Promises:
         """Return what the jobs keep that start later than this."""

@@ -58,6 +58,7 @@ class Timeline:
         ]
         rows = [(*member, row) for row, member in enumerate(members)]
         self._members = np.array(rows, np.int64).reshape(-1, 5)
+        self._member_of = {at: row for row, at in enumerate(self._members[:, NAME].tolist())}
         self._type_from = np.cumsum([0, *map(len, by_type)], dtype=np.int64)
         self._held = np.zeros((len(hosts), _ROWS, 2), np.int64)
         self._held_until = np.zeros((len(hosts), _ROWS, 3))
@@ -169,14 +170,13 @@ class Timeline:
 
     def _shut(self, windows: Sequence[Window], now_s: float) -> tuple[Ints, Floats]:
         """Return (W,) members that are closed for a time, and (W, 2) from when until when."""
-        row = {name: at for at, name in enumerate(self._members[:, NAME].tolist())}
         shut = [
-            (row[node], window.from_s, min(window.until_s, _LATEST_S))
+            (self._member_of[node], window.from_s, min(window.until_s, _LATEST_S))
             for window in windows
             if window.until_s > now_s
             for name in sorted(window.nodes)
             if (at := self._cluster.get(name)) is not None
-            and (node := self._cluster.index(at.name)) in row
+            and (node := self._cluster.index(at.name)) in self._member_of
         ]
         times = np.array([span[1:] for span in shut], np.float64).reshape(-1, 2)
         return np.array([span[0] for span in shut], np.int64), times
