@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -195,9 +195,10 @@ class FreeGpus:
         most = count if job.max_nodes is None else job.max_nodes
         if most < 2:
             return None
-        offers = self._offers(job, gpu_types)
+        spread = self._offers(job, gpu_types)
         if not even and job.min_nodes < 2:
-            return self._spread(job, offers, count, most)
+            return self._spread(job, spread, count, most)
+        offers = list(spread)
         for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
             each, rest = divmod(count, many)
             if not rest and offers[many - 1][0] >= each:
@@ -206,15 +207,34 @@ class FreeGpus:
                     return found
         return None
 
+    def most_spread(self, job: Needs, gpu_types: tuple[str, ...]) -> int:
+        """Return the most GPUs that `fewest_nodes` finds in unequal parts; 0 where it finds none.
+
+        It finds any number from 2 to that, so one look at the nodes answers for all counts.
+        """
+        if self.fewest_nodes(job, gpu_types, 2) is None:
+            return 0
+        most = len(self._cluster) if job.max_nodes is None else job.max_nodes
+        found = self._pieces(job, self._offers(job, gpu_types), self._cluster.gpus + 1, most)
+        return sum(gpus for _, gpus in found)
+
     def _spread(
-        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int, each: int = 0
+        self, job: Needs, offers: Iterable[tuple[int, int]], count: int, most: int, each: int = 0
     ) -> Configuration | None:
         """Return `count` GPUs of two to `most` of these nodes, `each` of every one if given."""
+        pieces = self._pieces(job, offers, count, most, each)
+        return Configuration.of(pieces) if sum(gpus for _, gpus in pieces) == count else None
+
+    def _pieces(
+        self, job: Needs, offers: Iterable[tuple[int, int]], count: int, most: int, each: int = 0
+    ) -> list[tuple[str, int]]:
+        """Return up to `count` GPUs of up to `most` of these nodes, filled one after another."""
         pieces: list[tuple[str, int]] = []
         on_host: dict[str, int] = {}
-        for _, at in offers:
+        for alone, at in offers:
             node = self._cluster.nodes[at]
-            usable = self._usable(job, at, node.host, on_host.get(node.host, 0))
+            there = on_host.get(node.host, 0)
+            usable = self._usable(job, at, node.host, there) if there else alone
             if each:
                 piece = each if usable >= each else 0
             else:
@@ -223,29 +243,38 @@ class FreeGpus:
             if piece < 1:
                 continue
             pieces.append((node.name, piece))
-            on_host[node.host] = on_host.get(node.host, 0) + piece
+            on_host[node.host] = there + piece
             count -= piece
-            if count == 0:
-                return Configuration.of(pieces)
-            if len(pieces) == most:
+            if count == 0 or len(pieces) == most:
                 break
-        return None
+        return pieces
 
-    def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:
-        """Usable GPUs and position of each open node with any, most GPUs first, then by order."""
-        offers, may_use = [], self._of(job)
-        for gpu_type in gpu_types:
-            for members in self._sets.get(gpu_type, ())[1:]:
-                rest = members & may_use
-                while rest:
-                    lowest = rest & -rest
-                    at = lowest.bit_length() - 1
-                    usable = self._usable(job, at, self._cluster.nodes[at].host)
-                    if usable:
-                        offers.append((usable, at))
-                    rest ^= lowest
-        offers.sort(key=lambda offer: (-offer[0], offer[1]))
-        return offers
+    def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+        """Yield usable GPUs and position of each open node with any, most first, then by order.
+
+        Nodes are looked at as they are asked for: no more is usable of one than is free there.
+        """
+        may_use, nodes = self._of(job), self._cluster.nodes
+        of_types = [self._sets[gpu_type] for gpu_type in gpu_types if gpu_type in self._sets]
+        host_counts = job.cpus_per_gpu or job.memory_mb_per_gpu
+        usable: dict[int, list[int]] = {}
+        for free in range(max(map(len, of_types), default=0) - 1, 0, -1):
+            rest = 0
+            for sets in of_types:
+                if free < len(sets):
+                    rest |= sets[free]
+            rest &= may_use
+            while rest:
+                lowest = rest & -rest
+                at = lowest.bit_length() - 1
+                rest ^= lowest
+                if host_counts:
+                    gpus = self._usable(job, at, nodes[at].host)
+                    usable.setdefault(gpus, []).append(at)
+                else:
+                    yield free, at
+            for at in sorted(usable.get(free, ())):
+                yield free, at
 
     def _of(self, job: Needs) -> int:
         """The nodes that a job may use, a bit each; all bits for all."""

@@ -178,8 +178,13 @@ def _ways_among(
             place.gpus > 1
             and Shape.EVEN in shapes
             and gpu_type in place.several_nodes
-            and free.fewest_nodes(needs, (gpu_type,), place.gpus, even=even) is not None
+            and spread(place.gpus, (gpu_type,), even=even)
         )
+
+    def spread(count: int, types: tuple[str, ...], *, even: bool = False) -> bool:
+        if even or needs.min_nodes > 1:
+            return free.fewest_nodes(needs, types, count, even=even) is not None
+        return count <= _most_spread(cluster, needs, types)
 
     ways = []
     for place in places:
@@ -190,9 +195,14 @@ def _ways_among(
             ways.append(Way(count, types, mixed=False))
         elif count > 1 and Shape.MIXED_TYPES in shapes:
             types = tuple(t for t in runs_on if t in place.several_nodes)
-            if free.fewest_nodes(needs, types, count) is not None:
+            if spread(count, types):
                 ways.append(Way(count, types, mixed=True))
     return tuple(ways)
+
+
+@lru_cache(maxsize=_TABLES_REMEMBERED)
+def _most_spread(cluster: Cluster, needs: PerGpu, types: tuple[str, ...]) -> int:
+    return idle_cluster(cluster).most_spread(needs, types)
 
 
 def type_speeds(cluster: Cluster, speeds: Speeds, job: Job, way: Way) -> tuple[float, ...]:

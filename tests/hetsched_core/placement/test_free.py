@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -204,6 +205,18 @@ def test_several_nodes_are_found_whenever_there_are_any(
     if len({node.host for node in naive.cluster}) == len(naive.cluster):
         # Where no host is shared, filling the fullest nodes first takes the fewest.
         assert len(found) == possible[0]
+
+
+@settings(max_examples=60)
+@given(worlds(), jobs(), st.sampled_from([("v100",), TYPES]))
+def test_the_most_on_several_nodes_says_which_counts_are_found_there(
+    world: tuple[FreeGpus, NaiveFree], job: Job, types: tuple[str, ...]
+) -> None:
+    free, _ = world
+    job = replace(job, min_nodes=1)
+    most = free.most_spread(job, types)
+    for count in range(2, 24):
+        assert (free.fewest_nodes(job, types, count) is not None) is (count <= most)
 
 
 def test_fractions_of_a_cpu_add_up_to_a_whole_node() -> None:
