@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hetsched_core.optimize import (
     Limits,
@@ -45,6 +46,18 @@ AS_EXACT = 1e-6
 MOST_ITERATIONS = 500
 """Interior-point iterations; an instance takes 20 to 60."""
 
+MOST_COLUMNS = 40_000
+"""Variables z of a programme, of which it takes some 3 s: with more, the grid is made coarser.
+
+Those of docs/reproduction/hare.md have up to 21,000.
+"""
+
+
+_SHORTEST = 3
+"""Points of a grid that no growth makes any shorter."""
+
+Bools = NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
@@ -52,7 +65,7 @@ class Relaxation:
 
     Attributes:
         bound_s: proven: no schedule has a smaller sum of w (C - a). None where the programme was
-            not solved to the end.
+            not solved to the end, or would be too large on any grid.
         middle_s: (N,) S_n, when each job is in the middle of its work.
     """
 
@@ -75,12 +88,19 @@ def relax(instance: Instance, growth: float) -> Relaxation:
     Args:
         instance: of which nothing has begun; what has is taken for whole rounds, and then the
             value is no bound.
-        growth: the ratio of the grid's intervals; smaller is tighter and slower.
+        growth: the ratio of the grid's intervals; smaller is tighter and slower. Where it makes
+            more than `MOST_COLUMNS`, every two intervals are one, and again.
     """
     arrival = instance.arrival_s
     alone = instance.rounds * instance.shortest_round_s
     latest = _latest_completions(instance)
+    least = arrival + (instance.rounds - 1) * instance.shortest_round_s / 2.0
     grid = _grid(float(alone.min()), float(latest.max()), growth)
+    while _count(instance, grid, latest) > MOST_COLUMNS:
+        if len(grid) <= _SHORTEST:
+            return Relaxation(None, least)
+        growth *= growth
+        grid = _grid(float(alone.min()), float(latest.max()), growth)
     columns = _columns(instance, grid, latest)
     program = _program(instance, grid, columns, latest)
     try:
@@ -88,7 +108,6 @@ def relax(instance: Instance, growth: float) -> Relaxation:
     except SolverError:
         # Weights or times too far apart for its arithmetic: there is a schedule all the same.
         found = Solution(status=SolverStatus.NOT_FOUND)
-    least = arrival + (instance.rounds - 1) * instance.shortest_round_s / 2.0
     if found.status is not SolverStatus.OPTIMAL or found.x is None:
         return Relaxation(None, least)
     z = np.clip(found.x[: len(columns.job)], 0.0, 1.0)
@@ -152,11 +171,28 @@ def _grid(shortest_s: float, latest_s: float, growth: float) -> Floats:
     return np.concatenate([[0.0], np.cumprod([first, *[growth] * (steps - 1)])])
 
 
-def _columns(instance: Instance, grid: Floats, latest: Floats) -> _Columns:
+def _able(instance: Instance) -> Bools:
+    """(N, K) whether a job can run on a GPU type."""
     kinds = instance.gpu_types
-    able = np.zeros((len(latest), int(kinds.max()) + 1), np.bool_)
+    able = np.zeros((len(instance.rounds), int(kinds.max()) + 1), np.bool_)
     able[:, kinds] = np.isfinite(instance.train_s)
-    open_ = (grid[1:] > instance.arrival_s[:, None]) & (grid[:-1] < latest[:, None])
+    return able
+
+
+def _open(instance: Instance, grid: Floats, latest: Floats) -> Bools:
+    """(N, Q) whether a job may run in an interval."""
+    open_: Bools = (grid[1:] > instance.arrival_s[:, None]) & (grid[:-1] < latest[:, None])
+    return open_
+
+
+def _count(instance: Instance, grid: Floats, latest: Floats) -> int:
+    """Return how many columns there are."""
+    kinds, intervals = _able(instance).sum(axis=1), _open(instance, grid, latest).sum(axis=1)
+    return int(kinds @ intervals)
+
+
+def _columns(instance: Instance, grid: Floats, latest: Floats) -> _Columns:
+    able, open_ = _able(instance), _open(instance, grid, latest)
     job, kind, interval = np.nonzero(able[:, :, None] & open_[:, None, :])
     return _Columns(job.astype(np.int64), kind.astype(np.int64), interval.astype(np.int64))
 

@@ -10,7 +10,9 @@ import pytest
 
 from hetsched_core.optimize import Matrix, Program, Solution, SolverStatus, solve
 from hetsched_core.policies.hare.bound import certified, relax
-from hetsched_core.policies.hare.schedule import GpuChoice
+from hetsched_core.policies.hare.offline import Hare
+from hetsched_core.policies.hare.order import by_fluid_wspt
+from hetsched_core.policies.hare.schedule import GpuChoice, schedule
 from tests.hetsched_core.policies.hare.brute import (
     R1,
     R2,
@@ -60,6 +62,33 @@ def test_what_has_begun_gets_no_bound() -> None:
     begun = replace(R1, first=np.array([1, 2], np.int64))
     assert relax(begun, 1.2).bound_s is None
     assert relax(R1, 1.2).bound_s is not None
+
+
+def test_a_programme_that_would_be_too_large_gets_a_coarser_grid_or_is_left_out() -> None:
+    """The bound is one all the same, and the schedules are valid without any."""
+    rng = Random(3)
+    coarser = 0
+    for one in (random_instance(rng, 6, 3) for _ in range(40)):
+        fine = relax(one, 1.2)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hetsched_core.policies.hare.bound.MOST_COLUMNS", 30)
+            coarse, again = relax(one, 1.2), relax(one, 1.2)
+            patch.setattr("hetsched_core.policies.hare.bound.MOST_COLUMNS", 0)
+            none = relax(one, 1.2)
+            found, diagnostics = Hare().best(one)
+        assert fine.bound_s is not None
+        assert coarse.bound_s is not None
+        assert coarse.bound_s <= optimum(one) + 1e-6
+        coarser += coarse.bound_s != fine.bound_s
+        assert (coarse.bound_s, coarse.middle_s.tolist()) == (
+            again.bound_s,
+            again.middle_s.tolist(),
+        )
+        assert (none.bound_s, diagnostics.bound) == (None, None)
+        assert np.bincount(found.job, minlength=len(one.rounds)).tolist() == one.tasks.tolist()
+        best = schedule(one, by_fluid_wspt(one), GpuChoice.EARLIEST_FINISH)
+        assert found.weighted_jct_s <= best.weighted_jct_s
+    assert coarser > 20
 
 
 def test_a_job_alone_is_bounded_by_its_own_length() -> None:
