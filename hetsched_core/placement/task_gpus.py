@@ -45,6 +45,8 @@ from hetsched_core.types import (
 AT_EVERY_CHANGE = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 _LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gpu:
@@ -157,6 +159,25 @@ def task_times(snapshot: Snapshot, job: Job, node: str) -> TaskTimes | None:
     return snapshot.speeds.table(job.profile).tasks.get(gpu_type)
 
 
+def times_on(snapshot: Snapshot, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> tuple[Floats, Floats]:
+    """Return (N, M) T^c and T^s of a task of each of N jobs on each of M GPUs.
+
+    Infinite and 0 where it cannot run.
+    """
+    places = {node: at for at, node in enumerate(dict.fromkeys(gpu.node for gpu in gpus))}
+    on_node = [places[gpu.node] for gpu in gpus]
+    by_kind: dict[tuple[object, ...], Floats] = {}
+    found = np.empty((len(jobs), 2, len(gpus)))
+    for n, job in enumerate(jobs):
+        kind = job.profile, job.tasks is None, job.gpu_types, job.nodes, job.closed
+        if kind not in by_kind:
+            times = (task_times(snapshot, job, node) for node in places)
+            by_node = [(t.train_s, t.sync_s) if t else (np.inf, 0.0) for t in times]
+            by_kind[kind] = np.array(by_node).reshape(-1, 2)[on_node].T
+        found[n] = by_kind[kind]
+    return found[:, 0], found[:, 1]
+
+
 def room_beside(snapshot: Snapshot, present: Sequence[Crew]) -> FreeGpus:
     """Return what is free beside these crews and whatever task still runs of other jobs."""
     free = FreeGpus.of(snapshot)
@@ -257,8 +278,6 @@ def _gpu_of(configuration: Configuration, copy: int, first: Mapping[str, int]) -
 
 # Shares of hosts ----------------------------------------------------------------------------------
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(slots=True)
 class _Host:
@@ -268,7 +287,12 @@ class _Host:
     gpus: list[int]
     reserved: dict[int, Floats]
 
-    def equal_share(self) -> Floats:
+    def shares(self) -> Floats:
+        """(GPUs, 2) CPUs and MiB of each: what it has reserved, or an equal part of the rest."""
+        equal = self._equal_share()
+        return np.array([self.reserved.get(m, equal) for m in self.gpus])
+
+    def _equal_share(self) -> Floats:
         """(2,) CPUs and MiB of each GPU that has nothing reserved."""
         rest = self.has - sum(self.reserved.values(), np.zeros(2))
         others = len(self.gpus) - len(self.reserved)
@@ -300,31 +324,28 @@ def runs_beside(
         (N, M); a row without True is of a job that cannot be served along with those before it.
     """
     hosts = _hosts(snapshot, gpus)
-    host_of = [snapshot.cluster[gpu.node].host for gpu in gpus]
-    able = np.array(
-        [[task_times(snapshot, job, gpu.node) is not None for gpu in gpus] for job in jobs],
-        np.bool_,
-    )
-    able = able.reshape(len(jobs), len(gpus))
+    host_of = [hosts[snapshot.cluster[gpu.node].host] for gpu in gpus]
+    shares = np.empty((len(gpus), 2))
+    for host in hosts.values():
+        shares[host.gpus] = host.shares()
+    able = np.isfinite(times_on(snapshot, gpus, jobs)[0])
     needs = np.array([(j.cpus_per_gpu, j.memory_mb_per_gpu) for j in jobs]).reshape(-1, 2)
     for n in range(len(jobs)):
-        if needs[n].any() and not (able[n] & _fits(hosts, host_of, needs[n])).any():
+        if needs[n].any() and not (able[n] & _fits(shares, needs[n])).any():
             for m in np.flatnonzero(able[n]).tolist():
-                if hosts[host_of[m]].reserve(m, needs[n]):
+                host = host_of[m]
+                if host.reserve(m, needs[n]):
+                    shares[host.gpus] = host.shares()
                     break
     for n in range(len(jobs)):
         if needs[n].any():
-            able[n] &= _fits(hosts, host_of, needs[n])
+            able[n] &= _fits(shares, needs[n])
     return able
 
 
-def _fits(hosts: dict[str, _Host], host_of: Sequence[str], needs: Floats) -> NDArray[np.bool_]:
+def _fits(shares: Floats, needs: Floats) -> NDArray[np.bool_]:
     """(M,) whether each GPU's share holds what a job needs."""
-    fits = np.zeros(len(host_of), np.bool_)
-    for host in hosts.values():
-        share = host.equal_share()
-        for m in host.gpus:
-            fits[m] = bool(np.all(needs <= host.reserved.get(m, share) + SLACK))
+    fits: NDArray[np.bool_] = (needs <= shares + SLACK).all(axis=1)
     return fits
 
 

@@ -26,6 +26,7 @@ from hetsched_core.placement.task_gpus import (
     task_plan,
     task_times,
     tasks_left,
+    times_on,
 )
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.instance import Instance
@@ -160,14 +161,8 @@ def _instance(
 ) -> tuple[Instance, list[int]]:
     """Return the instance, and how many rounds of each job come before it."""
     now = snapshot.now
-    shape = len(work), len(gpus)
-    train_s, sync_s = np.full(shape, np.inf), np.zeros(shape)
-    for n, each in enumerate(work):
-        by_node = {node: task_times(snapshot, each.job, node) for node in {g.node for g in gpus}}
-        for m, gpu in enumerate(gpus):
-            times = by_node[gpu.node]
-            if able[n, m] and times is not None:
-                train_s[n, m], sync_s[n, m] = times.train_s, times.sync_s
+    train_s, sync_s = times_on(snapshot, gpus, [each.job for each in work])
+    train_s, sync_s = np.where(able, train_s, np.inf), np.where(able, sync_s, 0.0)
     first = np.zeros(len(work), np.int64)
     rounds = np.zeros(len(work), np.int64)
     scale = np.ones(len(work), np.int64)
