@@ -13,7 +13,8 @@ processed on type k in the interval q of a grid that grows geometrically.
     (6)  C_n >= a_n + R_n sum_kq z_nkq (T^c_nk + T^s_nk)
 
 with W_n the job's tasks, d_n its scale, L_n its shortest round, G_k the type's GPUs, D_q the length
-of an interval, e_nq that after the arrival a_n, and l_nq its begin, or the arrival if later.
+of an interval, e_nq that after the arrival a_n, and l_nq its begin, or the arrival if later. Where
+the grid makes the programme too large, a coarser one takes its place, which bounds less tightly.
 """
 
 from __future__ import annotations
