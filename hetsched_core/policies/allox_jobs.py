@@ -21,6 +21,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -38,15 +39,17 @@ from hetsched_core.policies.job_size import LONGEST_S, expected_left_s, samples_
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.site import portions
 from hetsched_core.types import (
+    Cluster,
     JobView,
     Knowledge,
-    Node,
     Placed,
     Plan,
     Reason,
     ReasonCode,
     Replan,
     Snapshot,
+    Speeds,
+    SpeedTable,
     Waiting,
     submission_order,
 )
@@ -149,6 +152,7 @@ class _Gpus:
         held = _held_for_s(snapshot, placed)
         # (V,) nodes that take jobs, and (G,) their GPUs.
         self._nodes = [v.node for v in snapshot.node_views() if v.open and v.capacity > 0]
+        self._places = [snapshot.cluster.index(node.name) for node in self._nodes]
         on_node, free_in_s = [], []
         for at, node in enumerate(self._nodes):
             left_s = held.get(node.name, [])[: (many := snapshot.nodes[node.name].capacity)]
@@ -239,28 +243,37 @@ class _Gpus:
         self._free_for[count] = free_in_s
         return free_in_s
 
-    def _run_s(self, view: JobView, way: Way) -> list[float]:
+    def _run_s(self, view: JobView, way: Way) -> Floats:
         """Return the seconds that a job takes from each node's GPUs on; infinite where not."""
-        samples = samples_left(view, self._snapshot)
-        return [samples / speed if speed > 0 else math.inf for speed in self._speeds(view, way)]
+        job, snapshot = view.job, self._snapshot
+        table = snapshot.speeds.table(job.profile)
+        speeds = _speeds(snapshot.cluster, table, job.profile, way, PerGpu.of(job))[self._places]
+        with np.errstate(divide="ignore"):
+            return np.where(speeds > 0, samples_left(view, snapshot) / speeds, math.inf)
 
-    def _speeds(self, view: JobView, way: Way) -> list[float]:
-        """Return samples/s with a GPU of each node; 0 where the job cannot be."""
-        idle = idle_cluster(self._snapshot.cluster)
-        return [
-            self._speed(view, way, node)
-            if node.gpu_type in way.types
-            and view.job.may_start_on(node.name)
-            and idle.fits(view.job, on_one_node(node.name, 1))
-            else 0.0
-            for node in self._nodes
-        ]
 
-    def _speed(self, view: JobView, way: Way, node: Node) -> float:
-        speeds, profile, count = self._snapshot.speeds, view.job.profile, way.count
-        if count <= node.gpus and view.job.min_nodes < 2:
-            return speeds.speed(profile, on_one_node(node.name, count))
-        return count * speeds.per_gpu(profile, node.gpu_type, count, nodes=2)
+@lru_cache(maxsize=1 << 10)
+def _speeds(cluster: Cluster, table: SpeedTable, profile: str, way: Way, needs: PerGpu) -> Floats:
+    """Return samples/s with a GPU of each node; 0 where the job cannot be. Kept: not to change."""
+    speeds, idle = Speeds(cluster, {profile: table}), idle_cluster(cluster)
+    spread = {t: way.count * speeds.per_gpu(profile, t, way.count, nodes=2) for t in way.types}
+    found = np.zeros(len(cluster))
+    for at, node in enumerate(cluster):
+        one = on_one_node(node.name, 1)
+        if (
+            node.gpu_type not in spread
+            or not _allowed(needs, node.name)
+            or not idle.fits(needs, one)
+        ):
+            continue
+        alone = way.count <= node.gpus and needs.min_nodes < 2
+        whole = on_one_node(node.name, way.count)
+        found[at] = speeds.speed(profile, whole) if alone else spread[node.gpu_type]
+    return found
+
+
+def _allowed(needs: PerGpu, node: str) -> bool:
+    return (needs.nodes is None or node in needs.nodes) and node not in needs.closed
 
 
 def _held_for_s(snapshot: Snapshot, placed: Mapping[str, Placed]) -> dict[str, list[float]]:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
-from hetsched_core.policies.allox import Allox, match
+from hetsched_core.policies.allox import Allox, match, match_in_turn
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
@@ -67,6 +69,49 @@ def test_many_jobs_on_one_gpu_take_places_far_from_the_end() -> None:
     # Only GPU 0 runs them; the places first offered are not enough.
     durations = np.array([[float(job + 1), INF, INF] for job in range(9)])
     assert match(durations, np.zeros(3)) == [list(range(9)), [], []]
+
+
+def test_places_far_from_the_end_are_added_where_they_are_taken_alone() -> None:
+    draw = np.random.default_rng(1)
+    durations = draw.lognormal(0.0, 1.0, (60, 1)) * np.where(np.arange(200) < 4, 1.0, 20.0)
+    columns = []
+
+    def count(cost: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        columns.append(cost.shape[1])
+        found: tuple[NDArray[np.intp], NDArray[np.intp]] = linear_sum_assignment(cost)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched_core.policies.allox.linear_sum_assignment", count)
+        queues = match(durations, np.zeros(200))
+    assert max(map(len, queues[:4])) >= 8
+    assert max(columns) <= 2 * 200 + 2 * 60
+
+
+@given(data=st.data())
+def test_of_many_jobs_the_shortest_are_matched_first_until_no_idle_gpu_is_left(
+    data: st.DataObject,
+) -> None:
+    gpus, jobs = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 9))
+    row = st.lists(st.sampled_from((1.0, 2.0, 3.0, 7.0, 20.0, INF)), min_size=gpus, max_size=gpus)
+    durations = np.array(data.draw(st.lists(row, min_size=jobs, max_size=jobs)))
+    durations = durations.reshape(jobs, gpus)
+    free_in_s = np.array(
+        data.draw(st.lists(st.sampled_from((0.0, 4.0)), min_size=gpus, max_size=gpus))
+    )
+    assert match_in_turn(durations, free_in_s) == match(durations, free_in_s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched_core.policies.allox.MOST_TOGETHER", 2)
+        queues, again = (match_in_turn(durations, free_in_s) for _ in range(2))
+    assert queues == again
+    queued = [job for queue in queues for job in queue]
+    assert len(set(queued)) == len(queued)
+    able = [job for job in range(jobs) if (durations[job] < INF).any()]
+    left = set(able) - set(queued)
+    assert not left or all(queue for queue, free in zip(queues, free_in_s, strict=True) if not free)
+    least = durations.min(axis=1, initial=INF)
+    assert all(least[job] >= least[first] for job in left for first in queued)
+    assert all(durations[job, gpu] < INF for gpu, queue in enumerate(queues) for job in queue)
 
 
 CLUSTER = cluster_of(fast=("v100", 1), slow=("k80", 1))
