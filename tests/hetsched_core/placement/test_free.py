@@ -207,7 +207,7 @@ def test_several_nodes_are_found_whenever_there_are_any(
         assert len(found) == possible[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(worlds(), jobs(), st.sampled_from([("v100",), TYPES]))
 def test_the_most_on_several_nodes_says_which_counts_are_found_there(
     world: tuple[FreeGpus, NaiveFree], job: Job, types: tuple[str, ...]
@@ -251,3 +251,12 @@ def test_the_fullest_nodes_are_filled_first_and_two_nodes_are_used_at_least() ->
     assert free.fewest_nodes(job, ("v100",), 6, even=True) == on(b=3, c=3)
     assert free.fewest_nodes(job, ("v100",), 15) is None
     assert free.fewest_nodes(job, ("v100",), 9, even=True) is None
+
+
+def test_nodes_of_which_as_much_can_be_used_are_filled_in_their_order() -> None:
+    """Four CPUs make four GPUs of each node, whatever else is free there."""
+    cluster = Cluster((Node("a", "v100", 4, cpus=4), Node("b", "v100", 8, cpus=4)))
+    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=1.0).job
+    assert free.fewest_nodes(job, ("v100",), 6) == on(a=4, b=2)
+    cluster = Cluster(cluster.nodes[::-1])
+    assert FreeGpus.empty(cluster).fewest_nodes(job, ("v100",), 6) == on(a=2, b=4)
