@@ -345,8 +345,7 @@ def runs_beside(
 
 def _fits(shares: Floats, needs: Floats) -> NDArray[np.bool_]:
     """(M,) whether each GPU's share holds what a job needs."""
-    fits: NDArray[np.bool_] = (needs <= shares + SLACK).all(axis=1)
-    return fits
+    return np.asarray(np.all(needs <= shares + SLACK, axis=1), np.bool_)
 
 
 def _hosts(snapshot: Snapshot, gpus: Sequence[Gpu]) -> dict[str, _Host]:
