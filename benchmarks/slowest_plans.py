@@ -16,8 +16,8 @@ import math
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from time import process_time, thread_time
 from typing import ClassVar
@@ -63,11 +63,11 @@ def timed(policy: Policy, line: WorldLine, plans: int, most_s: float) -> Policy:
         def plan(self, snapshot: Snapshot) -> Plan:
             if len(line.plan_s) == plans:
                 raise _EnoughError
-            _end_after(most_s)
-            # That of the process is told in ticks of milliseconds while a limit is set on it.
-            begun = thread_time()
-            plan = policy.plan(snapshot)
-            took_s = thread_time() - begun
+            with _at_most(most_s):
+                # The process's is told in ticks of milliseconds while a limit is set on it.
+                begun = thread_time()
+                plan = policy.plan(snapshot)
+                took_s = thread_time() - begun
             if took_s > max(line.plan_s, default=0.0):
                 triggers = "+".join(sorted(each.name.lower() for each in snapshot.triggers))
                 line.slowest = f"{len(snapshot.jobs)} jobs at {triggers}"
@@ -77,11 +77,17 @@ def timed(policy: Policy, line: WorldLine, plans: int, most_s: float) -> Policy:
     return Timed()
 
 
-def _end_after(seconds: float) -> None:
-    """Have the process ended by SIGXCPU after so many more CPU seconds, whole ones."""
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Have the process ended by SIGXCPU after so many more CPU seconds, whole ones, in here."""
+    before = resource.getrlimit(resource.RLIMIT_CPU)
     if math.isfinite(seconds):
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(process_time() + seconds), hard))
+        limit = math.ceil(process_time() + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, before)
 
 
 def measure(
