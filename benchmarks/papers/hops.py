@@ -24,6 +24,7 @@ from hetsched_core.report.estimates import estimate
 
 PAGE = PAGES / "hops.md"
 SEEDS = range(10)
+FIVE_SEEDS = range(5)
 FEW_SEEDS = range(3)
 SMALL, LARGE = "64 GPUs", "512 GPUs"
 
@@ -286,14 +287,14 @@ FIGURES: dict[str, Callable[[Path], str]] = {
     "large": lambda folder: main_table(folder, LARGE),
     "large-ratios": lambda folder: ratio_table(folder, LARGE),
     "priorities": lambda folder: priorities(folder, SMALL, FEW_SEEDS, tuple(PRIORITIES)),
-    "priorities-large": lambda folder: priorities(folder, LARGE, SEEDS, SHORT_FIRST),
+    "priorities-large": lambda folder: priorities(folder, LARGE, FIVE_SEEDS, SHORT_FIRST),
     "rates": rates,
     "awareness": lambda folder: compared(folder, SMALL, AWARENESS),
     "awareness-large": lambda folder: compared(folder, LARGE, AWARENESS),
     "adjustment": lambda folder: compared(folder, SMALL, ADJUSTMENT),
     "adjustment-large": lambda folder: compared(folder, LARGE, ADJUSTMENT),
     "lambdas": lambda folder: swept(sweep(folder, SMALL, FEW_SEEDS, LAMBDAS)),
-    "fairness-large": lambda folder: swept(sweep(folder, LARGE, SEEDS, FAIRNESS)),
+    "fairness-large": lambda folder: swept(sweep(folder, LARGE, FIVE_SEEDS, FAIRNESS)),
     "rounds": rounds,
 }
 
