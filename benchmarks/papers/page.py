@@ -124,7 +124,7 @@ def difference(page: str, name: str, text: str, *, whole: bool = True) -> tuple[
     rest = iter(shown)
     for line in text.splitlines():
         if not any(each.startswith(line) for each in rest):
-            return max(shown, key=lambda each: _agree(each, line)), line
+            return max(shown, key=lambda each: _agree(each, line), default=""), line
     return None
 
 

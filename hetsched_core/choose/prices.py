@@ -274,7 +274,7 @@ def _whole(capacity: int) -> _Sale:
     return _Sale(np.zeros(1, np.int64), np.array([-float(max(1, capacity))]), one, 1)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 10)
 def _sales(capacity: int, gpus: tuple[int, ...]) -> _Sale | None:
     """Return the ways to cut a node into these sizes, those that waste GPUs included.
 

@@ -102,7 +102,9 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
         return None
     if fits(snapshot, _without_jobs(cluster, shut), job):
         return None
-    anyhow, down = replace(job, closed=frozenset()), nodes_down(snapshot)
+    anyhow = replace(job, closed=frozenset())
+    # Of those that are shut, which are few and known: this is asked for many jobs.
+    down = tuple(name for name in shut if snapshot.nodes[name].condition is not NodeCondition.UP)
     closed = (job.closed or shut != down) and fits(snapshot, _without_jobs(cluster, down), anyhow)
     return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
 

@@ -359,7 +359,8 @@ def in_turn(
 def _no_worse(found: Solution, program: Program, times: Ints) -> Solution:
     """Return a solution of a programme to which there was a limit, or another if that is better."""
     objective = float(program.cost @ times)
-    if found.objective is not None and found.objective <= objective:
+    # A last digit decides nothing: it may be another one on another processor.
+    if found.objective is not None and found.objective <= objective + 1e-9 * abs(objective):
         return found
     gap = None
     if found.bound is not None:

@@ -321,7 +321,10 @@ class Executor(AbstractContextManager["Executor"]):
             if then.job not in self._running and not ready(self._first()):
                 return
         except JobFailedError:
-            return  # not the job's fault; another is found when its task comes
+            # Not the job's fault: another is found when its task comes.
+            self._standby.popleft()
+            self._stand_by()
+            return
         self._try(then.job, prepare)
 
     def _of(self, name: str) -> Process:

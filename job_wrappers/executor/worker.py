@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -41,7 +42,7 @@ def main(words: list[str]) -> int:
     own = os.getpid()
     offspring.adopt()
     os.register_at_fork(after_in_child=connection.close)
-    os.register_at_fork(after_in_child=_heed)
+    _mind_forks()
     code = _answer_all(connection, words[1])
     if os.getpid() != own:
         # What is left of this training is its parent's.
@@ -54,10 +55,25 @@ def _deaf(*_: object) -> None:
     pass
 
 
-def _heed() -> None:
-    """Have a process that was forked end by what `multiprocessing` ends its workers with."""
-    if signal.getsignal(signal.SIGTERM) is _deaf:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _mind_forks() -> None:
+    """Have what is forked end by SIGTERM, which `multiprocessing` ends its workers with.
+
+    One that comes before the new process has undone what it was forked with waits until then.
+    """
+    held = threading.local()
+
+    def hold() -> None:
+        held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    def heed() -> None:
+        if signal.getsignal(signal.SIGTERM) is _deaf:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=heed)
 
 
 def _answer_all(connection: Connection, device: str) -> int:

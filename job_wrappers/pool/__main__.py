@@ -81,7 +81,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if device == "cpu" and not options.device and gpu_type != NO_TYPE:
             sys.stderr.write(
                 f"pool member: torch sees no GPU where one of type {gpu_type} should be; it trains "
-                "on the CPU\n"
+                "on the CPU: see CUDA_VISIBLE_DEVICES, the driver, and whether torch is built for "
+                "GPUs\n"
             )
         return run_member(
             *(folder, device, gpu_type),

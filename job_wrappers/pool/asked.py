@@ -124,6 +124,8 @@ class Asked:
     def same(self, found: Mapping[str, Any]) -> bool:
         """Whether what stands in a training's file is this one, whenever it was submitted."""
         names = {each.name for each in fields(self)}
+        if found.get("schema", SCHEMA) != SCHEMA:
+            return False
         try:
             there = Asked(**{name: value for name, value in found.items() if name in names})
         except (TypeError, ValueError):
@@ -212,7 +214,7 @@ def submitted(folder: Path, name: str) -> dict[str, Any] | None:
         found = json.loads((folder / "trainings" / f"{name}.json").read_text())
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -183,7 +183,11 @@ class Desk:
     def _append(self, line: bytes) -> None:
         """Add a line, on a line of its own: a full disk may have taken half of the one before."""
         # A network file system brings it to its server when the file is closed, not before.
-        outcomes = os.open(self._outcomes, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            outcomes = os.open(self._outcomes, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except FileNotFoundError:
+            # Its folder is not there: the file system is away.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
         try:
             size = os.fstat(outcomes).st_size
             if size and os.pread(outcomes, 1, size - 1) != b"\n":

@@ -94,7 +94,10 @@ def run_member(
                         gpu_type=gpu_type,
                         at_s=time.time(),
                     )
-            order.tell_failures()
+            # What was told to stop may have failed by that: Slurm signals all processes of a step.
+            # Its next run shows whether it fails by itself.
+            if not stopped():
+                order.tell_failures()
         except DeviceFailedError as error:
             # The task is not at fault, and goes to another member.
             sys.stderr.write(f"pool member: {error}\n")

@@ -59,6 +59,7 @@ def _why_not_pyslurm() -> str:
     except metadata.PackageNotFoundError:
         return f"no pyslurm is installed; `pip install 'pyslurm=={slurm.rpartition('.')[0]}.*'`"
     release = release_of(slurm)
-    if release_of(pyslurm) in (release, release_of(known(release).pyslurm)):
+    fits = release_of(pyslurm)
+    if fits and fits in (release, release_of(known(release).pyslurm)):
         return ""
     return f"pyslurm {pyslurm} belongs to another release of Slurm than {slurm}, which is here"

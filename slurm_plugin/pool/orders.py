@@ -57,8 +57,8 @@ def assign(state: PoolState, plan: Plan) -> None:
 def hand_out(state: PoolState) -> None:
     """Give each idle member its next task, and write the orders that have changed.
 
-    From here on what was given counts as running: the member begins it within milliseconds, and
-    nothing may be planned for it, nor the task for another one.
+    From here on what was given counts as running: the member begins it within a fifth of a second,
+    and nothing may be planned for it, nor the task for another one.
     """
     for id_, station in state.stations.items():
         while station.todo and state.stale(station.todo[0]):

@@ -211,7 +211,7 @@ class PoolState:
                 self.problems[name] = str(error)
                 continue
             except InputError as error:
-                if (self.pool.path / "rounds" / name).exists():
+                if self._under_way(name):
                     # A GPU may be at it, which has read the file when it was whole.
                     self.problems[name] = f"{error}; it is under way: mend the file"
                 else:
@@ -222,6 +222,14 @@ class PoolState:
             for id_, line in self._early.pop(name, []):
                 self._tell(id_, line)
             self._happened(Trigger.ARRIVAL)
+
+    def _under_way(self, name: str) -> bool:
+        """Whether a training has a folder of rounds, which is opened: a name alone may be old."""
+        try:
+            with os.scandir(self.pool.path / "rounds" / name):
+                return True
+        except FileNotFoundError:
+            return False
 
     def _leave(self, name: str) -> None:
         del self.active[name]
@@ -249,6 +257,9 @@ class PoolState:
                 continue
             except (OSError, InputError) as error:
                 self.problems[id_] = str(error)
+                if isinstance(error, OSError) and id_ in self.stations:
+                    # Not seen just now; it is gone once it is silent for long.
+                    there.add(id_)
                 continue
             self.problems.pop(id_, None)
             self._known[id_] = station

@@ -64,7 +64,8 @@ def submit(
         ]
         return [one.name for one in asked], add_all(pool.path, asked)
     except (ValueError, OSError) as error:
-        raise InputError(str(error)) from None
+        # An OSError that says which file puts its number before that.
+        raise InputError(getattr(error, "strerror", None) or str(error)) from None
 
 
 def _check_named_once(names: Sequence[str]) -> None:

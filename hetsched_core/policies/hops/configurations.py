@@ -28,6 +28,7 @@ from hetsched_core.policies.hops.room import (
     classes_of,
     node_speeds,
 )
+from hetsched_core.types import SpeedTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,7 +40,7 @@ MOST_SPREADS = 64
 """Distributed configurations of one count in one pool; how few nodes hold it is exact."""
 
 _MOST_KNOWN = 1 << 14
-"""So many kinds of jobs are remembered, at most."""
+"""Beyond so many kinds of jobs that are remembered all are forgotten."""
 
 
 class Neighbours(StrEnum):
@@ -292,7 +293,8 @@ class PossibleKinds:
     """
 
     _room: Room | None = None
-    _known: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    # By what is asked and in which shapes, each with the speeds by which it was found.
+    _known: dict[tuple[object, ...], tuple[SpeedTable, bool]] = field(default_factory=dict)
 
     def on(self, room: Room, generator: Generator) -> NDArray[np.bool_]:
         """Return (K,) whether each kind can run in any configuration on this room.
@@ -305,13 +307,17 @@ class PossibleKinds:
             self._room, self._known = room, {}
         demand, known = generator.demand, self._known
         of_kind = zip(demand.asked, demand.profile.tolist(), demand.need.tolist(), strict=True)
-        keys = [
-            (asked, demand.tables[profile], demand.shapes[need]) for asked, profile, need in of_kind
+        kinds = [
+            ((asked, demand.shapes[need]), demand.tables[profile])
+            for asked, profile, need in of_kind
         ]
-        if not known.keys() >= set(keys):
+        # Speeds that were learned since are another table.
+        if not all(key in known and known[key][0] is table for key, table in kinds):
             found = generator.on(room).segments.possible.tolist()
-            known |= zip(keys, found, strict=True)
-        return np.array([known[key] for key in keys], np.bool_)
+            known |= {
+                key: (table, possible) for (key, table), possible in zip(kinds, found, strict=True)
+            }
+        return np.array([known[key][1] for key, _ in kinds], np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

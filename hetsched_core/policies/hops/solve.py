@@ -71,9 +71,9 @@ class SolverInput:
 class SolverOutput:
     """Where jobs go: job -> nodes and GPUs; and how that was found.
 
-    `objective` counts jobs that were served in turn by what was left to them, so that they may be
-    worth more. `bound` is what no plan could exceed; None where jobs were served in turn alone.
-    `work` is what the solver of integer programmes took.
+    `objective` counts jobs that were served in turn by their gains over what was left to them,
+    which may be less or more than over everything. `bound` is what no plan could exceed; None where
+    jobs were served in turn alone. `work` is what the solver of integer programmes took.
     """
 
     placed: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)

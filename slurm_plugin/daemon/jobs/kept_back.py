@@ -76,7 +76,7 @@ class KeptBack:
     waited_for: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything of this may keep it back, or will not soon."""
+        """Whether anything of this may keep it back, or may end with time."""
         somewhere = self.on_nodes or self.on_types or self.avoided
         return bool(self.everywhere or somewhere) or self.limited_s is not None
 

@@ -70,7 +70,7 @@ class Quotas:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Args:
-            known: the job, of which is brought up to date where it is kept back.
+            known: the job; where it is kept back is brought up to date in it.
             seen: as Slurm shows it.
             named: what Slurm says of it.
             cluster: the nodes.

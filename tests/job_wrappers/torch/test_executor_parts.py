@@ -6,6 +6,8 @@ import copy
 import errno
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -480,3 +482,28 @@ def test_models_are_kept_that_come_next_as_far_as_there_is_room(
 def test_what_cannot_be_is_refused(refused: Callable[[], object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         refused()
+
+
+FORKS = """
+import os, signal, time
+from job_wrappers.executor import worker
+signal.signal(signal.SIGTERM, worker._deaf)
+worker._mind_forks()
+lived = 0
+for _ in range(50):
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.2)
+        os._exit(7)
+    os.kill(child, signal.SIGTERM)
+    lived += not os.WIFSIGNALED(os.waitpid(child, 0)[1])
+os.kill(os.getpid(), signal.SIGTERM)
+print(lived, "lived")
+"""
+
+
+def test_what_is_forked_ends_by_a_signal_however_soon_that_comes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "0 lived\n"
