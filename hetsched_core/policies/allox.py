@@ -134,7 +134,8 @@ class Allox:
 def match_in_turn(durations: Floats, free_in_s: Floats) -> list[list[int]]:
     """Return what `match` does where there are few jobs; of many, the shortest are matched first.
 
-    The next are matched behind them, as long as an idle GPU has no job. Others are in no queue.
+    The next are matched behind them, as long as an idle GPU has no job that one of them could be.
+    Others are in no queue.
     """
     queues: list[list[int]] = [[] for _ in range(durations.shape[1])]
     order = np.arange(len(durations))
@@ -146,7 +147,8 @@ def match_in_turn(durations: Floats, free_in_s: Floats) -> list[list[int]]:
         for gpu, queue in enumerate(match(durations[some], free_s)):
             queues[gpu] += (jobs := some[queue].tolist())
             free_s[gpu] += durations[jobs, gpu].sum()
-        if all(queue or free > 0 for queue, free in zip(queues, free_in_s.tolist(), strict=True)):
+        bare = [at for at, queue in enumerate(queues) if not queue and free_in_s[at] == 0]
+        if not np.isfinite(durations[order[begin + MOST_TOGETHER :]][:, bare]).any():
             break
     return queues
 

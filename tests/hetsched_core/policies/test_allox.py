@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from hetsched_core.policies.allox import Allox, match, match_in_turn
+from hetsched_core.policies.allox import MOST_TOGETHER, Allox, match, match_in_turn
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
@@ -108,10 +108,28 @@ def test_of_many_jobs_the_shortest_are_matched_first_until_no_idle_gpu_is_left(
     assert len(set(queued)) == len(queued)
     able = [job for job in range(jobs) if (durations[job] < INF).any()]
     left = set(able) - set(queued)
-    assert not left or all(queue for queue, free in zip(queues, free_in_s, strict=True) if not free)
+    for gpu, queue in enumerate(queues):
+        # No GPU idles that one of those left out could use; for others nothing is matched.
+        assert queue or free_in_s[gpu] or not any(durations[job, gpu] < INF for job in left)
     least = durations.min(axis=1, initial=INF)
     assert all(least[job] >= least[first] for job in left for first in queued)
     assert all(durations[job, gpu] < INF for gpu, queue in enumerate(queues) for job in queue)
+
+
+def test_for_a_gpu_that_no_job_can_use_nothing_is_matched() -> None:
+    durations = np.ones((1000, 3))
+    durations[:, 2] = INF
+    matched = []
+
+    def noting(some: NDArray[np.float64], free_in_s: NDArray[np.float64]) -> list[list[int]]:
+        matched.append(len(some))
+        return match(some, free_in_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched_core.policies.allox.match", noting)
+        queues = match_in_turn(durations, np.zeros(3))
+    assert matched == [MOST_TOGETHER]
+    assert [len(queue) for queue in queues] == [150, 150, 0]
 
 
 CLUSTER = cluster_of(fast=("v100", 1), slow=("k80", 1))
