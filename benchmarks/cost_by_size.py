@@ -132,7 +132,7 @@ def cost_of(policy: str, gpus: int) -> CostLine:
     peak_mib = 0
     for seed in count():
         found = measure(policy, seed, partial(world_of, gpus), PLANS, MOST_S)
-        # Who knows the future plans a world once.
+        # A policy that knows the future plans a world once.
         plan_s += found.plan_s[1:] or found.plan_s
         peak_mib = found.peak_mib
         if len(plan_s) >= LEAST_PLANS:

@@ -66,7 +66,7 @@ def end(pid: int) -> None:
 def reap_adopted() -> None:
     """Wait for those of this process's children that have ended and that it has not started.
 
-    The end of one that it has started is for whoever did so to learn. A child's session is this
+    The end of one that it has started is for what started it to learn. A child's session is this
     process's or its own one; in another, another process has started it. A helper that was left
     without a session of its own is not told from a child, and stays until this process ends.
     """

@@ -313,7 +313,7 @@ WITHIN = 0.905
 
 
 def testbed() -> str:
-    """Return weighted JCTs on the testbed, and who is done when Hare is with 90.5 % of its jobs."""
+    """Return weighted JCTs on the testbed, and how many jobs are done when 90.5 % of Hare's are."""
     logs = {
         name: [
             run(HareCase(gpus=15, jobs=TESTBED_JOBS, seed=seed), policy, settings)

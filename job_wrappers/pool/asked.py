@@ -1,7 +1,7 @@
 """Trainings as they are asked for, and how they are left in a pool: `trainings/NAME.json`.
 
 Both sides have this form from here: `submit` and members, who run in the user's Python, and
-`slurm_plugin.pool`, the scheduler and commands. So it imports nothing but files.
+`slurm_plugin.pool`, the scheduler and commands. So neither it nor its package imports torch.
 """
 
 from __future__ import annotations
