@@ -108,7 +108,8 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o755)
     first = Copies(testbed, tmp_path / "first", NONCE, 700, BATCH)
-    second = Copies(testbed, tmp_path / "second", NONCE, 200, BATCH)
+    # Enough for its second copy to be there before the first is done, however slowly it starts.
+    second = Copies(testbed, tmp_path / "second", NONCE, 600, BATCH)
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         settings = replace(SETTINGS, spool=spool)
         daemon = daemon_of(backend, "hadare", store=store, settings=settings)
@@ -130,7 +131,7 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
             drive(daemon, lambda: bool(losable(daemon, first, jobs[0])), timeout_s=120)
             assert len(holds(daemon, jobs[0])) < 6
             lost = first.lose(losable(daemon, first, jobs[0])[0])
-            drive(daemon, over, timeout_s=180)
+            drive(daemon, over, timeout_s=300)
             drive(daemon, lambda: not testbed.command("squeue", "-h"), timeout_s=60)
         finally:
             testbed.command("scancel", *jobs)
