@@ -1,4 +1,4 @@
-"""Pools with real files and simulated members, which train nothing and are as quick as a test."""
+"""Pools with real files, their schedulers, and members that train nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hetsched_core.policy import make_policy
 from job_wrappers.pool.asked import SCHEMA
+from slurm_plugin.pool import Scheduler
 from slurm_plugin.pool.creation import create
 from slurm_plugin.pool.folder import Pool
 from slurm_plugin.pool.records import Member, Training
@@ -114,3 +116,28 @@ class Hand:
     def tell(self, **line: Any) -> None:
         with (self.pool.path / "outcomes" / f"{self.id}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def scheduler(of: Pool, policy: str = "hlas", **parameters: str) -> Scheduler:
+    def say(text: str) -> None:
+        raise AssertionError(text)
+
+    return Scheduler(of, make_policy(policy, parameters), say)
+
+
+def worked_off(made: Scheduler, hands: list[Hand], scale: int = 1, steps: int = 400) -> list[str]:
+    """Let members run whatever they are ordered, one task at a time, until all has ended."""
+    ran: list[str] = []
+    for _ in range(steps):
+        made.step()
+        if not made.state.active:
+            return ran
+        for hand in hands:
+            if hand.order() and made.state.open(hand.order()[0]):
+                name, round_, number = hand.run(scale)
+                ran.append(f"{name} {round_} {number}")
+    raise AssertionError(f"{sorted(made.state.active)} did not end; ran {ran}")
+
+
+def stopped(pool: Pool) -> bool:
+    return pool.stopped

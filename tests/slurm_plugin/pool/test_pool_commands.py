@@ -16,8 +16,7 @@ from slurm_plugin.pool.lock import only_one
 from slurm_plugin.pool.notes import Notes
 from slurm_plugin.pool.scheduler import pool_policies
 from slurm_plugin.pool.status import NO_GPU, status
-from tests.slurm_plugin.pool.members import Hand, room_for
-from tests.slurm_plugin.pool.test_pool_scheduler import scheduler, worked_off
+from tests.slurm_plugin.pool.members import Hand, room_for, scheduler, worked_off
 
 
 def call(*words: str | Path) -> Result:
