@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hetsched_core.types import Configuration
 from hetsched_core.values.settings import check_bounds, setting
 
 DAY_S = 86_400.0
@@ -50,8 +51,26 @@ _TABLE_MS: Mapping[str, tuple[float, float, float]] = {
 """Milliseconds with Hare's executor, PipeSwitch, a new process, by letters and digits of names."""
 
 
+class RestartCost:
+    """What a restart costs, for all settings that say `restart_cost_s`: simulated and live ones."""
+
+    __slots__ = ()
+    restart_cost_s: float
+
+    def restart_on_s(self, own_s: float | None, target: Configuration) -> float:
+        """Return the seconds for which a restart on `target` makes no progress.
+
+        Every target costs the same so far; policies are told of one figure for all of them.
+
+        Args:
+            own_s: what the job itself says of its restarts, if anything.
+            target: the GPUs on which it starts.
+        """
+        return self.restart_cost_s if own_s is None else own_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Costs(RestartCost):
     """The costs and the grid of a simulation, declared once. Names that end in _s are seconds."""
 
     round_s: float = setting(

@@ -4,6 +4,7 @@ from hetsched_core.policy.check import PlanChecker, Violation, check_plan
 from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCause, diff
 from hetsched_core.policy.failure import failure
 from hetsched_core.policy.from_file import find_policy
+from hetsched_core.policy.news import News
 from hetsched_core.policy.planner import Planner, plan_by
 from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.policy.registry import (
@@ -21,6 +22,7 @@ __all__ = [
     "ASK_AGAIN_S",
     "Action",
     "Grant",
+    "News",
     "PlanChecker",
     "Planner",
     "Policy",

@@ -20,6 +20,7 @@ from hetsched_core.placement.between_rounds import filled_up
 from hetsched_core.placement.outrank import outrank
 from hetsched_core.placement.pack import Packing
 from hetsched_core.policy.check import PlanChecker, Violation
+from hetsched_core.policy.news import News
 from hetsched_core.policy.protocol import Policy
 from hetsched_core.site import within_limits, without_excess
 from hetsched_core.types import (
@@ -43,19 +44,15 @@ _FILL = _ARRIVAL | _END
 
 
 class Observation(Protocol):
-    """What is known of a cluster, simulated or live, and what has changed since the last plan.
+    """What is known of a cluster, simulated or live.
 
     Attributes:
-        triggers: reasons to plan that have come up since.
-        vacated: the nodes that a run has left since.
-        disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
+        news: what has come about since the last plan.
         cluster, nodes, jobs: as in a snapshot.
         sited: whether a site's word is known.
     """
 
-    triggers: set[Trigger]
-    vacated: set[str]
-    disturbed: bool
+    news: News
     jobs: Map[str, JobView]
 
     @property
@@ -104,14 +101,14 @@ class Planner:
         At a site GPUs that are idle do not wait for the policy's next round, nor does a job that
         outranks others.
         """
-        if world.sited and world.triggers & (_FILL if self._fills else _ARRIVAL):
+        if world.sited and world.news.triggers & (_FILL if self._fills else _ARRIVAL):
             return True
         if self.plan is EMPTY_PLAN:
-            return bool(world.triggers and world.jobs)
+            return bool(world.news.triggers and world.jobs)
         replan = self.plan.replan
-        if replan.room is not None and world.disturbed:
-            return bool(world.triggers)
-        due = world.triggers & (replan.on | _ALWAYS)
+        if replan.room is not None and world.news.disturbed:
+            return bool(world.news.triggers)
+        due = world.news.triggers & (replan.on | _ALWAYS)
         if due == _END and replan.room is not None:
             return _has_room(world, replan.room)
         return bool(due)
@@ -174,7 +171,7 @@ def _has_room(world: Observation, room: Mapping[str, int]) -> bool:
     """
     cluster = world.cluster
     assert cluster is not None
-    hosts = {cluster[name].host for name in world.vacated}
+    hosts = {cluster[name].host for name in world.news.vacated}
     views = (world.nodes[name] for host in hosts for name in cluster.on_host(host))
     return any(
         view.open and view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)

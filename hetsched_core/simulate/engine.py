@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
     Grant,
+    News,
     Planner,
     Policy,
     Start,
@@ -141,18 +142,10 @@ def simulate(
 
 @dataclass(slots=True)
 class _Awaited:
-    """A plan that is not in force yet, and what had changed before it was asked for."""
+    """A plan that is not in force yet, and what it was told of."""
 
     plan: Plan
-    changed: set[str]
-    gone: set[str]
-    nodes_changed: bool
-
-    def merge_into(self, world: World) -> None:
-        """Let the next plan be told of it: this one never comes into force."""
-        world.gone |= self.gone
-        world.changed |= self.changed - world.gone
-        world.nodes_changed |= self.nodes_changed
+    news: News
 
 
 class Simulation:
@@ -237,7 +230,7 @@ class Simulation:
                 held = active.runs.get(run_id) if active else None
                 if active and held and held.number == number and held.draining_until_s is None:
                     world.release(active, run_id, RunEnd.PROFILED)
-                    world.triggers.add(Trigger.PROFILE)
+                    world.news.triggers.add(Trigger.PROFILE)
             case SpeedSeen(job_id, run_id, number):
                 active = world.active.get(job_id)
                 if active and run_id in active.runs and active.runs[run_id].number == number:
@@ -246,10 +239,10 @@ class Simulation:
                     world.touch(active)
             case RoundStarts():
                 self._round_due = math.inf
-                world.triggers.add(Trigger.ROUND)
+                world.news.triggers.add(Trigger.ROUND)
             case TimerRings(wanted_s):
                 if self._planner.plan.replan.at_s == wanted_s:
-                    world.triggers.add(Trigger.TIMER)
+                    world.news.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
                 awaited = self._awaited
                 due = awaited is not None and plan.identity is awaited.plan.identity
@@ -258,7 +251,7 @@ class Simulation:
                     self._adopt(awaited.plan)
                     if plan.replan.at_s is not None and plan.replan.at_s <= world.now:
                         # Its time passed while it was awaited.
-                        world.triggers.add(Trigger.TIMER)
+                        world.news.triggers.add(Trigger.TIMER)
             case Cancelled(job_id):
                 # A job withdrawn before it is eligible comes and goes without being seen.
                 if job_id in self._future:
@@ -269,7 +262,7 @@ class Simulation:
                 active = world.active.get(job_id)
                 for run_id in list(active.runs) if active else []:
                     world.fail(world.active[job_id], run_id, RunEnd.CRASHED)
-                    world.triggers.add(Trigger.END)
+                    world.news.triggers.add(Trigger.END)
             case NodeLost(_, node):
                 self._incidents -= 1
                 world.set_condition(node, NodeCondition.DOWN)
@@ -306,9 +299,9 @@ class Simulation:
         for run_id, held in active.used_up():
             if held.placement.purpose is Purpose.PROFILE:
                 world.release(active, run_id, RunEnd.PROFILED)
-                world.triggers.add(Trigger.PROFILE)
+                world.news.triggers.add(Trigger.PROFILE)
             else:
-                world.triggers.add(Trigger.BUDGET)
+                world.news.triggers.add(Trigger.BUDGET)
         world.reschedule(active)
         world.touch(active)
 
@@ -318,12 +311,12 @@ class Simulation:
         world = self._world
         if self._present_round().start_s == world.now:
             # Also where no job was there to schedule it for.
-            world.triggers.add(Trigger.ROUND)
+            world.news.triggers.add(Trigger.ROUND)
         if self._floor is not None:
             self._floor.settle()
         self._leave_out_profiled()
         if not world.active:
-            world.triggers.clear()
+            world.news.triggers.clear()
         elif world.now >= self._decided_s and self._due():
             self._ask()
         self._apply(())
@@ -342,11 +335,10 @@ class Simulation:
             self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
-            self._awaited.merge_into(world)
+            world.news.since(self._awaited.news)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot()
-        world.triggers.clear()
         plan, violations, took_s = self._planner.ask(snapshot)
         if violations:
             name = self._planner.policy.info.name
@@ -363,12 +355,11 @@ class Simulation:
         self._decided_s = snapshot.effective_s
         effective_s = max(snapshot.effective_s, plan.valid_from_s)
         if effective_s > world.now:
-            self._awaited = _Awaited(plan, world.changed, world.gone, world.nodes_changed)
+            self._awaited = _Awaited(plan, world.news)
             # Once it is decided, another may be asked for, though this one is still to wait.
             for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
                 world.heap.push(at_s, EventPriority.PLAN, PlanTakesEffect(plan))
-        world.changed, world.gone, world.nodes_changed = set(), set(), False
-        world.vacated, world.disturbed = set(), False
+        world.news = News()
         if effective_s <= world.now:
             self._adopt(plan)
 
@@ -389,7 +380,7 @@ class Simulation:
         world, settings = self._world, self._world.settings
         snapshot = _make_snapshot(
             now=world.now,
-            triggers=frozenset(world.triggers),
+            triggers=frozenset(world.news.triggers),
             round=self._present_round(),
             cluster=world.cluster,
             nodes=world.nodes,
@@ -402,9 +393,9 @@ class Simulation:
             runs_per_job=settings.runs_per_job,
             seed=settings.seed,
             previous=self._planner.plan,
-            changed=frozenset(world.changed),
-            gone=frozenset(world.gone),
-            nodes_changed=world.nodes_changed,
+            changed=frozenset(world.news.changed),
+            gone=frozenset(world.news.gone),
+            nodes_changed=world.news.nodes_changed,
             windows=world.windows,
             site=world.site(),
         )

@@ -126,7 +126,7 @@ class _Forward(Simulation):
         world, starts = self._world, dict[str, float]()
         self._planner.plan = self._counted = plan
         if plan is EMPTY_PLAN:
-            world.triggers.add(Trigger.ARRIVAL)
+            world.news.triggers.add(Trigger.ARRIVAL)
         elif plan.replan.at_s is not None:
             at_s = max(plan.replan.at_s, world.now)
             world.heap.push(at_s, EventPriority.TIMER, TimerRings(plan.replan.at_s))
@@ -146,7 +146,7 @@ class _Forward(Simulation):
 
     def _decide(self) -> None:
         """Decide; once something has ended, fewer rounds are left out."""
-        if Trigger.END in self._world.triggers:
+        if Trigger.END in self._world.news.triggers:
             self._round_due = math.inf
         super()._decide()
 
@@ -166,7 +166,7 @@ class _Forward(Simulation):
     @property
     def _again_s(self) -> float:
         """When the policy may be asked again."""
-        ended = Trigger.END in self._world.triggers
+        ended = Trigger.END in self._world.news.triggers
         part = self.sparing.ends if ended else self.sparing.others
         return self._asked_s + part * (self._asked_s - self.begin_s)
 
@@ -216,7 +216,7 @@ def _world(
         if job_id in left:
             _take_over(world, view, left[job_id], until_s.get(job_id))
         elif job_id in plan.entries:
-            world.gone.add(job_id)
+            world.news.gone.add(job_id)
     if snapshot.site is not None:
         world.remember(snapshot.site.used)
     return world
@@ -231,7 +231,7 @@ def _take_over(world: World, view: JobView, left: float, until_s: float | None) 
     now, job = world.now, view.job
     done = view.samples_at(now)
     active = Active(
-        submission=Submission(job, done + left),
+        submission=Submission(job, done + left, restart_cost_s=view.restart_cost_s),
         job=job,
         arrived_s=job.eligible_from_s,
         observed_s=now,

@@ -302,7 +302,7 @@ class TaskFloor:
                 self._unseen.add(station.running[0])
             station.running = None
             if station.next is None:
-                self.world.triggers.add(Trigger.BUDGET)
+                self.world.news.triggers.add(Trigger.BUDGET)
 
     def _in_task(self, station: _Station) -> Active | None:
         """The job whose task a GPU is in; None if it has ended, crashed or lost the node."""
@@ -325,7 +325,7 @@ class TaskFloor:
             self._crowded.clear()
             moved = True
             if station.next is None:
-                self.world.triggers.add(Trigger.BUDGET)
+                self.world.news.triggers.add(Trigger.BUDGET)
         return moved
 
     def _note_trained(self, active: Active, station: _Station) -> None:
@@ -361,7 +361,7 @@ class TaskFloor:
                 active.samples = active.submission.samples
                 self.world.end(active, active.submission.ends_as)
             elif done > self._last_planned.get(job_id, -1):
-                self.world.triggers.add(Trigger.BUDGET)
+                self.world.news.triggers.add(Trigger.BUDGET)
         return moved
 
     def _start_tasks(self) -> bool:

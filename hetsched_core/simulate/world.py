@@ -15,7 +15,7 @@ from immutables import Map
 from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.placement import ways_to_fit
 from hetsched_core.placement.ways import shut_out
-from hetsched_core.policy import Policy, settings_of
+from hetsched_core.policy import News, Policy, settings_of
 from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
@@ -129,12 +129,7 @@ class World:
         self.active: dict[str, Active] = {}
         self.jobs: Map[str, JobView] = Map()
         self.nodes: Map[str, NodeView] = Map({node.name: NodeView(node) for node in cluster})
-        self.triggers: set[Trigger] = set()
-        self.changed: set[str] = set()
-        self.gone: set[str] = set()
-        self.nodes_changed = True
-        self.vacated: set[str] = set()
-        self.disturbed = False
+        self.news = News(nodes_changed=True)
         self.dirty: set[str] = set()
         self.speeds = estimates.speeds(self.now)
         self.past_run_s: Map[str, float] = Map()
@@ -162,10 +157,10 @@ class World:
         active = Active(submission, known, self.now, self.now, cost_s)
         self.active[known.id] = active
         self.touch(active)
-        self.triggers.add(Trigger.ARRIVAL)
+        self.news.triggers.add(Trigger.ARRIVAL)
         if active.job.closed:
             # A policy that planned for it before it came may have planned for these nodes.
-            self.triggers.add(Trigger.NODE)
+            self.news.triggers.add(Trigger.NODE)
         return active
 
     def touch(self, active: Active) -> None:
@@ -173,7 +168,7 @@ class World:
         if self.windows:
             self._close_nodes(active)
         self.jobs = self.jobs.set(active.job.id, active.seen())
-        self.changed.add(active.job.id)
+        self.news.changed.add(active.job.id)
 
     def end(self, active: Active, state: EndState) -> None:
         """Let a job leave the system."""
@@ -181,9 +176,9 @@ class World:
         job_id = active.job.id
         del self.active[job_id]
         self.jobs = self.jobs.delete(job_id)
-        self.changed.discard(job_id)
-        self.gone.add(job_id)
-        self.disturbed |= not active.runs
+        self.news.changed.discard(job_id)
+        self.news.gone.add(job_id)
+        self.news.disturbed |= not active.runs
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
@@ -191,7 +186,7 @@ class World:
             self._count(active, self._served)
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
             self._remember(active)
-        self.triggers.add(Trigger.END)
+        self.news.triggers.add(Trigger.END)
         self._ended(len(self.log.jobs))
 
     def _remember(self, active: Active) -> None:
@@ -303,7 +298,10 @@ class World:
         speed = self.truth.speed(active.job.profile, placement.configuration)
         own_work = placement.purpose is Purpose.RUN
         resumed = active.first_start_s is not None and active.first_start_s != self.now
-        cost_s = active.restart_cost_s if resumed else active.submission.start_cost_s
+        submission, target = active.submission, placement.configuration
+        cost_s = submission.start_cost_s
+        if resumed:
+            cost_s = self.settings.restart_on_s(submission.restart_cost_s, target)
         held = self.hold(active, placement, speed, cost_s if own_work else 0.0)
         if own_work:
             if resumed and active.last_start_s != self.now:
@@ -312,7 +310,7 @@ class World:
             active.last_start_s = self.now
         if speed <= 0 and not own_work:
             self.release(active, (placement.purpose, placement.copy), RunEnd.PROFILED)
-            self.triggers.add(Trigger.PROFILE)
+            self.news.triggers.add(Trigger.PROFILE)
             return
         if speed <= 0:
             # It does not fit the GPU: the real thing would fall over within seconds.
@@ -358,7 +356,7 @@ class World:
     def release(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
         """Take the GPUs of a run back, write its record, and see what its job leads to now."""
         self.free(active, run_id, ended)
-        self.disturbed = True
+        self.news.disturbed = True
         self.dirty.add(active.job.id)
         self.reschedule(active)
         self.touch(active)
@@ -368,7 +366,7 @@ class World:
         active.settle(self.now)
         held = active.runs.pop(run_id)
         self._book(active, held, -1)
-        self.vacated.update([name for name, _ in held.placement.configuration.pieces])
+        self.news.vacated.update([name for name, _ in held.placement.configuration.pieces])
         own_work = held.placement.purpose is Purpose.RUN
         record = _make_run_record(
             job=active.job.id,
@@ -434,8 +432,8 @@ class World:
             elif self._close_nodes(active):
                 active.settle(self.now)
                 self.jobs = self.jobs.set(active.job.id, active.seen())
-                self.changed.add(active.job.id)
-                self.triggers.add(Trigger.NODE)
+                self.news.changed.add(active.job.id)
+                self.news.triggers.add(Trigger.NODE)
 
     def _close_nodes(self, active: Active) -> bool:
         """Close nodes to a job; return whether that changes what it may do."""
@@ -481,7 +479,7 @@ class World:
         for active, run_id in late:
             if run_id in active.runs:
                 self.fail(active, run_id, RunEnd.NODE_LOST)
-                self.triggers.add(Trigger.NODE)
+                self.news.triggers.add(Trigger.NODE)
         return bool(late)
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -497,9 +495,9 @@ class World:
                     if any(node == name for node, _ in held.placement.configuration):
                         self.fail(active, run_id, RunEnd.NODE_LOST)
         self.nodes = self.nodes.set(name, replace(self.nodes[name], condition=condition))
-        self.nodes_changed = True
+        self.news.nodes_changed = True
         self.log.nodes.append(NodeRecord(self.now, name, condition))
-        self.triggers.add(Trigger.NODE)
+        self.news.triggers.add(Trigger.NODE)
 
     def _book(self, active: Active, held: Held, sign: int) -> None:
         job = active.job

@@ -81,8 +81,8 @@ class Telemetry:
                 report.away,
                 took_s,
                 private_jobs=daemon.world.standing.private_jobs,
-                later=daemon.world.later,
-                aside=daemon.world.aside,
+                later=daemon.world.intake.later,
+                aside=daemon.world.intake.aside,
                 records=daemon.world.records,
                 suspended=daemon.world.suspended,
             )
@@ -134,7 +134,7 @@ class Telemetry:
             self._forecasts.take(),
             daemon.world.ended,
             daemon.world.unseen,
-            daemon.world.later,
+            daemon.world.intake.later,
         )
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)

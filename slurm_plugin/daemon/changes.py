@@ -92,7 +92,7 @@ def changes_for(
         if waits and known.request.placed(known.slurm):
             changes.append(_leave(world, known))
     changes += world.forgotten
-    return (*changes, *world.let_go(), *world.leaderless, *world.intruders)
+    return (*changes, *world.let_go(), *world.leaderless, *world.intake.intruders)
 
 
 def alone_on(world: LiveWorld, changes: Iterable[Change]) -> frozenset[str]:
@@ -114,7 +114,7 @@ def leave_changes(world: LiveWorld) -> Iterator[Leave]:
         for member in known.slurm.members:
             if member.entered:
                 yield Leave(element_id(known.slurm, member.element))
-    yield from world.intruders
+    yield from world.intake.intruders
 
 
 def _is_half(known: ManagedJob, settings: DaemonSettings, now: float) -> bool:

@@ -200,12 +200,12 @@ class Daemon:
         except InputError as error:
             # For example: no node has GPUs, since Slurm's configuration is being changed.
             return CycleReport(away=self._world.site_warnings.get("partitions") or str(error))
-        again = any(job in self._world.jobs for job in self._world.gone)
+        again = any(job in self._world.jobs for job in self._world.news.gone)
         if again or (before is not None and not self._names_the_same(before)):
             # A plan that names nodes which are gone, or another job that had the same id, is void.
             self._planner.plan = EMPTY_PLAN
-            self._world.triggers.add(Trigger.NODE)
-            self._world.gone.clear()
+            self._world.news.triggers.add(Trigger.NODE)
+            self._world.news.gone.clear()
         self._state = state
         lost = tuple(self._world.lost)
         warnings = self._new_warnings()
@@ -295,7 +295,7 @@ class Daemon:
         self._writer = DecisionWriter(policy)
         self._world.estimates.adopt(measures=self._measures)
         self._world.adopt(settings, policy.info.knows, ELEMENTS[policy.info.model])
-        self._world.triggers.add(Trigger.NODE)
+        self._world.news.triggers.add(Trigger.NODE)
         self._rounds_seen = -1
         # What the site has set is looked up anew, too: it may have got the partitions just now.
         self._failed_s = self._site_due_s = -math.inf
@@ -317,7 +317,7 @@ class Daemon:
             self._spool, self._no_spool = None, f"nothing is measured: {error}"
         self._open_requests(store)
         self._world.estimates.look_up_in(store, measures=self._measures)
-        self._world.triggers.add(Trigger.PROFILE)
+        self._world.news.triggers.add(Trigger.PROFILE)
 
     @property
     def _measures(self) -> bool:
@@ -368,7 +368,7 @@ class Daemon:
         left = self._spool.left(self._world, self._planner.plan, now)
         if left is not self._planner.plan:
             self._planner.plan = left
-            self._world.triggers.add(Trigger.PROFILE)
+            self._world.news.triggers.add(Trigger.PROFILE)
         return heard
 
     def _settling(self, now: float) -> bool:
@@ -397,7 +397,7 @@ class Daemon:
         """Whether something has happened that the plan in force wanted to be replanned on."""
         if 0.0 <= now - self._failed_s < ASK_AGAIN_S:
             return False
-        triggers = self._world.triggers
+        triggers = self._world.news.triggers
         if self._round(now).index != self._rounds_seen:
             triggers.add(Trigger.ROUND)
         at_s = self._planner.plan.replan.at_s
@@ -450,7 +450,7 @@ class Daemon:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
         # What idle GPUs keep is for those that may yet be placed there.
-        hopeful = world.hopeful() if world.without_gpus else ()
+        hopeful = world.hopeful() if world.intake.without_gpus else ()
         waiting = [known for known in hopeful if not self._planner.plan.never(known.job.id)]
         able = [known for known in waiting if not known.blocked]
         # A job that moves does not wait, and has a node to come to.
@@ -469,7 +469,7 @@ class Daemon:
         kept = kept_for(able, world.nodes.values())
 
         cycle = CpuCycle(
-            waiting=world.without_gpus,
+            waiting=world.intake.without_gpus,
             others=self._state.jobs.values() if self._state else (),
             nodes=managed.by_host,
             asleep=managed.hosts_of(managed.asleep),
@@ -484,7 +484,7 @@ class Daemon:
             now=now,
         )
         changes = tuple(self._cpu_jobs.changes(cycle))
-        world.aside |= dict.fromkeys(self._cpu_jobs.beyond, BEYOND)
+        world.intake.aside |= dict.fromkeys(self._cpu_jobs.beyond, BEYOND)
         return changes
 
     def _wanted(self, now: float) -> Hold | None:
@@ -540,7 +540,7 @@ class Daemon:
         assert world.speeds is not None
         return Snapshot(
             now=now,
-            triggers=frozenset(world.triggers),
+            triggers=frozenset(world.news.triggers),
             round=self._round(now),
             cluster=world.cluster,
             nodes=world.nodes,
@@ -552,9 +552,9 @@ class Daemon:
             runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
             previous=self._planner.plan,
-            changed=frozenset(world.changed),
-            gone=frozenset(world.gone),
-            nodes_changed=world.nodes_changed,
+            changed=frozenset(world.news.changed),
+            gone=frozenset(world.news.gone),
+            nodes_changed=world.news.nodes_changed,
             windows=world.windows,
             asleep=world.asleep,
             site=world.standing.site,

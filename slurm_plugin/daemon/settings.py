@@ -10,6 +10,7 @@ from signal import Signals
 
 from ClusterShell.NodeSet import NodeSetException
 
+from hetsched_core.costs import RestartCost
 from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
 from hetsched_core.values.settings import check_bounds, setting
@@ -37,7 +38,7 @@ class DaemonMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonSettings:
+class DaemonSettings(RestartCost):
     """What the loop needs to know of the site. Names that end in _s are seconds."""
 
     partitions: frozenset[str] = setting(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
+from hetsched_core.policy import News
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     Cluster,
@@ -35,7 +36,6 @@ from slurm_plugin.backend import (
     HOLDS,
     Cancel,
     JobState,
-    Leave,
     Release,
     RequeueEnded,
     SlurmJob,
@@ -43,7 +43,6 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.jobs.candidates import candidates
 from slurm_plugin.daemon.jobs.copies import (
     ELEMENTS,
@@ -65,18 +64,11 @@ from slurm_plugin.daemon.jobs.gangs import (
     own_pieces,
     pieces_held,
 )
+from slurm_plugin.daemon.jobs.intake import Intake
 from slurm_plugin.daemon.jobs.kept_back import QUOTA_S, Ban
-from slurm_plugin.daemon.jobs.managed import (
-    ManagedJob,
-    blocked_by,
-    described,
-    editable,
-    to_begin_later,
-)
+from slurm_plugin.daemon.jobs.managed import ManagedJob, blocked_by, editable
 from slurm_plugin.daemon.jobs.quotas import Quotas
 from slurm_plugin.daemon.jobs.remembered_requests import Requests
-from slurm_plugin.daemon.jobs.request import Request
-from slurm_plugin.daemon.jobs.requeue_delays import Delays
 from slurm_plugin.daemon.jobs.runs import as_run, run_of
 from slurm_plugin.daemon.jobs.service import Unseen
 from slurm_plugin.daemon.jobs.site_standing import Standing
@@ -88,24 +80,13 @@ from slurm_plugin.daemon.nodes.kept_for_gpus import has_place
 from slurm_plugin.daemon.nodes.managed_nodes import ManagedNodes
 from slurm_plugin.daemon.nodes.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.odd_records import sound
-from slurm_plugin.daemon.settings import DaemonSettings, JobSelection
+from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.site_warnings import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
 _ELSEWHERE = "it has not ended where it ran, or runs on nodes that are not managed"
-_NO_GPUS = (
-    "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
-    "not need"
-)
-_NO_NODES = (
-    "it asks for no GPUs, and all nodes that it may run on are closed to it: they are reserved, "
-    "launches fail there, jobs end there, or jobs of other users are on them, and they or it share "
-    "no node"
-)
-_UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
-_UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
 
@@ -117,13 +98,9 @@ class LiveWorld:
         managed_nodes: what is known of the nodes.
         jobs: as in a snapshot.
         managed: job id -> what is known of each job of ours.
-        later: jobs that their users let start later only, and no policy is told of.
-        aside: waiting jobs of which no policy is ever told, or not yet, each with why.
         records: all of Slurm's records of jobs.
         estimates: what the speeds come from.
-        triggers: reasons to plan that have come up and not been served.
-        changed, gone, nodes_changed, vacated, disturbed: what differs since the last plan was asked
-            for.
+        news: what has come about since the last plan was asked for.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
         ended: jobs that the last read showed to have ended.
@@ -134,8 +111,7 @@ class LiveWorld:
         odd: records that are left out, such as `job 12`, each with what is wrong.
         elements: how elements of arrays follow placements.
         requests: what jobs ask for.
-        without_gpus: waiting jobs without GPUs.
-        intruders: what takes waiting jobs out of the reservation that are not to be placed.
+        intake: what becomes of jobs that are not managed.
         hold: the name of the reservation.
         comers: what enters the nodes since the last read.
     """
@@ -153,25 +129,13 @@ class LiveWorld:
         self.managed_nodes = ManagedNodes()
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, ManagedJob] = {}
-        self.later: dict[str, JobView] = {}
-        self.aside: dict[str, str] = {}
         self.records: Mapping[str, SlurmJob] = {}
-        self.triggers: set[Trigger] = set()
-        self.changed: set[str] = set()
-        self.gone: set[str] = set()
-        self.nodes_changed = True
-        self.vacated: set[str] = set()
-        self.disturbed = False
+        self.news = News(nodes_changed=True)
         self.lost: list[SlurmJob] = []
         self.ended: dict[str, SlurmJob] = {}
         self.unseen: dict[str, Unseen] = {}
         self.forgotten: tuple[RequeueEnded, ...] = ()
         self.leaderless: tuple[Cancel, ...] = ()
-        self.requests = Requests()
-        self._unread: list[SlurmJob] = []
-        self.intruders: list[Leave] = []
-        self.without_gpus: list[CpuJob] = []
-        self._cpu_jobs: dict[str, SlurmJob] = {}
         self.hold = HOLDS[0]
         self._now = 0.0
         self.odd: dict[str, str] = {}
@@ -180,9 +144,10 @@ class LiveWorld:
         self._descriptions = Descriptions(
             settings, knows, self.estimates, self.managed_nodes, self._closures
         )
+        self.requests = Requests()
+        self.intake = Intake(self.requests, self._descriptions, self._closures, self.managed_nodes)
         self.comers = self._closures.comers()
         self._line = Line()
-        self._delays = Delays()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -196,7 +161,7 @@ class LiveWorld:
                 job and those behind it are taken in another time.
         """
         self.records = state.jobs
-        self._delays.keep(state.jobs)
+        self.intake.delays.keep(state.jobs)
         self._line = Line(state.jobs.values(), self.standing.tiers, self._line.blamed)
         read = sound(state)
         state, self.odd = self._with_stops(read.state, now), dict(read.odd)
@@ -224,9 +189,8 @@ class LiveWorld:
         if any(what.startswith("job ") for what in self.odd):
             # The leader of these may be among what is left out.
             self.leaderless = ()
-        self._cpu_jobs = {each.job.id: each.job for each in self.without_gpus}
-        self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
-        self.ended = {}
+        self.intake.begin()
+        self.lost, self.ended = [], {}
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -251,14 +215,12 @@ class LiveWorld:
         self.comers = self._closures.comers()
         self.odd |= {f"node {name}": said for name, said in self._closures.launches.words.items()}
         self._observe_closures(changed=moved)
-        # Anew each time: others may look at the old one.
-        self.later, self.aside = {}, {}
         for seen in state.jobs.values():
             if seen.state is JobState.ENDED:
                 continue
             if seen.id in self.managed or self.managed_nodes.may_have(seen):
                 self._take_in(seen, cluster, now)
-        for seen in self._unread:
+        for seen in self.intake.unread:
             # The elements of an array have one script.
             try:
                 if self.requests.of(seen) is None and not ask(seen):
@@ -272,7 +234,7 @@ class LiveWorld:
             for what, words in self.odd.items()
             if what.startswith("job ")
         }
-        self.aside |= {job: f"it is left out: {words}" for job, words in odd.items()}
+        self.intake.aside |= {job: f"it is left out: {words}" for job, words in odd.items()}
         self.requests.forget_all_but(state.jobs.keys() | odd.keys())
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
@@ -398,8 +360,7 @@ class LiveWorld:
                     begun=run.begun,
                 )
                 unit.run = self.elements.named(again, self.cluster)
-            self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
-            self.changed.add(known.slurm.id)
+            self._show(known)
 
     def observe_site(self, site: SlurmSite) -> None:
         """Take in what the site has set."""
@@ -408,8 +369,8 @@ class LiveWorld:
             self._describe_all()
             if not first:
                 # Others of those that wait may have their turn now.
-                self.nodes_changed = True
-                self.triggers.add(Trigger.NODE)
+                self.news.nodes_changed = True
+                self.news.triggers.add(Trigger.NODE)
 
     @property
     def standing(self) -> Standing:
@@ -446,7 +407,7 @@ class LiveWorld:
             else:
                 continue
             if job_id in self.jobs:
-                self.changed.add(job_id)
+                self.news.changed.add(job_id)
 
     def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
@@ -454,9 +415,7 @@ class LiveWorld:
 
     def served(self) -> None:
         """Forget what a plan has been asked for."""
-        self.triggers.clear()
-        self.changed, self.gone, self.nodes_changed = set(), set(), False
-        self.vacated, self.disturbed = set(), False
+        self.news = News()
         self.estimates.retain({known.job.profile for known in self.managed.values()})
 
     def adopt(
@@ -473,7 +432,7 @@ class LiveWorld:
             for job_id in [job for job, known in self.managed.items() if known.request.mark.copies]:
                 self._leave(job_id)
         for job_id, known in list(self.managed.items()):
-            if not self._takes(known.slurm, known.request):
+            if not self.intake.takes(known.slurm, known.request):
                 self._leave(job_id)
         self._describe_all()
 
@@ -494,9 +453,9 @@ class LiveWorld:
                 for unit in (known, *known.copies.values()):
                     if unit.run and any(name not in cluster for name, _ in unit.run.configuration):
                         unit.run = None
-            self.nodes_changed = True
+            self.news.nodes_changed = True
             self.estimates.on(cluster)
-            self.triggers.add(Trigger.NODE)
+            self.news.triggers.add(Trigger.NODE)
         if moved or cluster is not before:
             self._describe_all()
         return cluster
@@ -510,10 +469,6 @@ class LiveWorld:
         waited = was.state is JobState.PENDING and array != was.id
         return waited and any(job.array == array for job in self.records.values())
 
-    def _takes(self, seen: SlurmJob, request: Request) -> bool:
-        """Whether such a job is placed."""
-        return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
-
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         ending, left_out = self._ending(), self._closures.left_out
         assert self.cluster is not None
@@ -521,8 +476,8 @@ class LiveWorld:
         views = node_views(nodes, self.cluster, self.nodes, units, before, ending, left_out)
         for was, view in self.managed_nodes.renew(views):
             if not_ours(view) != not_ours(was):
-                self.nodes_changed = True
-                self.triggers.add(Trigger.NODE)
+                self.news.nodes_changed = True
+                self.news.triggers.add(Trigger.NODE)
 
     def _ending(self) -> Mapping[str, int]:
         """Return the GPUs of jobs that end and are no runs of ours any more, by node."""
@@ -540,15 +495,14 @@ class LiveWorld:
 
     def _observe_closures(self, *, changed: bool) -> None:
         """Open and close nodes to jobs."""
-        for job_id, known in self.managed.items():
+        for known in self.managed.values():
             if not (changed or known.closed.until_s <= self._now):
                 continue
             before = known.closed.nodes
             self._descriptions.close(known)
             if known.closed.nodes != before:
-                self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
-                self.changed.add(job_id)
-                self.triggers.add(Trigger.NODE)
+                self._show(known)
+                self.news.triggers.add(Trigger.NODE)
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -589,12 +543,12 @@ class LiveWorld:
     def _leave(self, job_id: str) -> None:
         known = self.managed.pop(job_id)
         self._lift(known.slurm)
-        self.disturbed |= not known.runs
-        self.vacated |= {name for run in known.runs for name, _ in run.configuration}
+        self.news.disturbed |= not known.runs
+        self.news.vacated |= {name for run in known.runs for name, _ in run.configuration}
         self.jobs = self.jobs.delete(job_id) if job_id in self.jobs else self.jobs
-        self.changed.discard(job_id)
-        self.gone.add(job_id)
-        self.triggers.add(Trigger.END)
+        self.news.changed.discard(job_id)
+        self.news.gone.add(job_id)
+        self.news.triggers.add(Trigger.END)
 
     def _lift(self, ended: SlurmJob) -> None:
         """Forget limits in which a job had its part: others may come under them now."""
@@ -628,63 +582,19 @@ class LiveWorld:
             seen = replace(seen, reason="None")
         known = self.managed.get(seen.id)
         put_off = known is not None and seen.begin_s != known.slurm.begin_s
-        if known is not None and put_off and self._delays.begins_later(seen, now, known):
+        if known is not None and put_off and self.intake.delays.begins_later(seen, now, known):
             # By its user, or by Slurm since it ended by itself: it waits for nothing until then.
             self._leave(seen.id)
             known = None
         if known is None:
-            known = self._taken_in(seen, now)
+            known = self.intake.take(seen, now)
+            if known is not None:
+                self.managed[seen.id] = known
+                self.news.triggers.add(Trigger.ARRIVAL)
         elif seen is known.slurm and not self._quotas and known.only_waits and not seen.licenses:
             return
         if known is not None:
             self._renew(known, seen, cluster, now)
-
-    def _taken_in(self, seen: SlurmJob, now: float) -> ManagedJob | None:
-        """Take in a job that policies were not told of; None if they are not to be, or not yet."""
-        request = self.requests.of(seen)
-        if request is None:
-            self._unread.append(seen)
-            self.aside[seen.id] = _UNREAD
-            return None
-        self.aside.pop(seen.id, None)
-        if wrong := self.requests.wrong(seen):
-            self.warnings[seen.id] = wrong
-        later = self._delays.begins_later(seen, now)
-        if not self._takes(seen, request):
-            self._note_intruder(seen, request)
-            self.aside[seen.id] = _UNMARKED
-        elif request.rigid and not (seen.gpus or seen.exclusive == "node" or request.why_not):
-            if later:
-                self._note_intruder(seen, request)
-            elif seen.state is JobState.PENDING:
-                self._note_without_gpus(seen, request)
-        elif later:
-            self.later[seen.id] = to_begin_later(seen, request)
-            self._note_intruder(seen, request)
-        else:
-            since_s = max(request.mark.submitted_s or seen.submit_s, seen.begin_s or 0.0)
-            job = described(seen, request)
-            known = ManagedJob(
-                request, seen, job, job, observed_s=now, wait_s=max(0.0, now - since_s)
-            )
-            self.managed[seen.id] = known
-            self.triggers.add(Trigger.ARRIVAL)
-            return known
-        return None
-
-    def _note_without_gpus(self, seen: SlurmJob, request: Request) -> None:
-        """Note a waiting job that asks for no GPUs, and why it waits."""
-        was = self._cpu_jobs.get(seen.id, seen)
-        if editable(seen) != editable(was):
-            self.requests.edited(seen, was)
-            request = self.requests.of(seen) or request
-        partition = self._descriptions.partition(request, seen)
-        where = self._open(self._descriptions.nodes(request, seen, partition), seen)
-        self.without_gpus.append(CpuJob(seen, request, where))
-        waits = _NO_GPUS if where is None or where else _NO_NODES
-        if lacks := self._closures.lacks(seen):
-            waits = f"its licenses are in use: {lacks.detail}"
-        self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else waits
 
     def _renew(self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         """Take in how a job stands, and make its view anew if policies see anything else."""
@@ -696,7 +606,7 @@ class LiveWorld:
             self._reread(known, seen, was)
             if seen.state is JobState.PENDING and known.whole != asked:
                 # It may start now where it could not, or goes before others that it was behind.
-                self.triggers.add(Trigger.ARRIVAL)
+                self.news.triggers.add(Trigger.ARRIVAL)
         held, could = known.runs, startable(known)
         if seen.copies:
             known.settle(now, cluster)
@@ -719,12 +629,12 @@ class LiveWorld:
         # There is nothing to plan anew before it has freed its GPUs, which is an end.
         ends = seen.over and was.state is JobState.RUNNING
         if paused or (not ends and (known.blocked, could) != (kept_back, able)):
-            self.triggers.add(Trigger.ARRIVAL)
+            self.news.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
             if was.state is not JobState.PENDING:
                 self._lift(was)
-            self.triggers.add(Trigger.END)
-            self.disturbed = True
+            self.news.triggers.add(Trigger.END)
+            self.news.disturbed = True
             known.placement = None
         told = known.progress
         if told and run and known.run and known.run.begun != run.begun and told.run == run.number:
@@ -739,8 +649,7 @@ class LiveWorld:
             known.go_on(self.requests.service(seen), now, cluster)
         if (service := known.service(cluster)) is not None:
             self.requests.serve(seen.id, service)
-        self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
-        self.changed.add(seen.id)
+        self._show(known)
 
     def let_go(self) -> Iterator[Release]:
         """Yield the end of each hold that Slurm has put on what it could not launch."""
@@ -749,21 +658,8 @@ class LiveWorld:
                 # As an earlier daemon had placed it.
                 self.entered((known.slurm.id,))
         units = (known.slurm for known in self.units())
-        return self._closures.launches.let_go((*units, *(job for job, *_ in self.without_gpus)))
-
-    def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
-        """Return the nodes on which a job without GPUs may start now; None for all."""
-        closed = self._closures.at_start(seen, self._now)
-        every = self.managed_nodes.hosts
-        return (every if where is None else where) - closed if closed else where
-
-    def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
-        """Note a job that is not managed, and is in the reservation by its user's own word."""
-        self.intruders += (
-            request.leave(element_id(each), each.partitions)
-            for each in seen.copies or (seen,)
-            if each.entered
-        )
+        without_gpus = (job for job, *_ in self.intake.without_gpus)
+        return self._closures.launches.let_go((*units, *without_gpus))
 
     def _observe_run(
         self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
@@ -831,7 +727,13 @@ class LiveWorld:
         self._descriptions.look(self._now)
         if elsewhere := self._descriptions.better_elsewhere(self.managed.values()):
             self._describe_all(elsewhere)
-            self.triggers.add(Trigger.ARRIVAL)
+            self.news.triggers.add(Trigger.ARRIVAL)
+
+    def _show(self, known: ManagedJob) -> None:
+        """Let policies see a job as it is now."""
+        job_id = known.slurm.id
+        self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
+        self.news.changed.add(job_id)
 
     def _describe_all(self, jobs: Collection[ManagedJob] | None = None) -> None:
         """Make all jobs anew, or these, after a change that is none of theirs."""
@@ -842,5 +744,4 @@ class LiveWorld:
             except Exception as error:
                 self._leave_out(job_id, error)
                 continue
-            self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
-            self.changed.add(job_id)
+            self._show(known)

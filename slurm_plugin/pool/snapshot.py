@@ -8,6 +8,7 @@ from functools import cache
 
 from immutables import Map
 
+from hetsched_core.policy import News
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -41,20 +42,16 @@ class Showing:
     """The pool as the planner observes it (`hetsched_core.policy.planner`), and snapshots of it.
 
     Attributes:
-        triggers, vacated, disturbed, jobs, nodes, cluster, sited: as there.
+        news, jobs, nodes, cluster, sited: as there.
     """
 
     state: PoolState
     knows: frozenset[Knowledge]
-    triggers: set[Trigger] = field(default_factory=set)
-    vacated: set[str] = field(default_factory=set)
-    disturbed: bool = False
+    news: News = field(default_factory=lambda: News(nodes_changed=True))
     jobs: Map[str, JobView] = field(default_factory=Map)
     nodes: Map[str, NodeView] = field(default_factory=Map)
     cluster: Cluster | None = None
     sited: bool = False
-    _changed: set[str] = field(default_factory=set)
-    _nodes_changed: bool = True
     _speeds: Speeds | None = None
     _planned_s: float = 0.0
 
@@ -64,31 +61,31 @@ class Showing:
         members = tuple(sorted(serving))
         if self.cluster is None or self.cluster.names != members:
             self._join(members)
-            self.triggers.add(Trigger.NODE)
+            self.news.triggers.add(Trigger.NODE)
         keys = [standing.training.key for standing in self.state.active.values()]
         if self.cluster is not None:
             speeds = self.state.times.speeds(self.cluster, keys, self._speeds)
             if speeds is not self._speeds:
                 self._speeds = speeds
-                self.triggers.add(Trigger.PROFILE)
+                self.news.triggers.add(Trigger.PROFILE)
         views = {}
         for name, standing in self.state.active.items():
             if standing.over:
                 continue
             view, before = self._view(standing, now_s), self.jobs.get(name)
             if before is None or (before.runs, before.progress) != (view.runs, view.progress):
-                self._changed.add(name)
+                self.news.changed.add(name)
                 views[name] = view
             else:
                 views[name] = before
         self.jobs = Map(views)
-        self.triggers |= self.state.triggers
+        self.news.triggers |= self.state.triggers
         self.state.triggers.clear()
         waits = any(not s.running and not s.todo for s in serving.values())
         if self.state.moved and waits:
-            self.triggers.add(Trigger.BUDGET)
+            self.news.triggers.add(Trigger.BUDGET)
         if not any(s.running for s in serving.values()) and now_s > self._planned_s + STALLED_S:
-            self.triggers.add(Trigger.TIMER)
+            self.news.triggers.add(Trigger.TIMER)
 
     def snapshot(self, now_s: float, previous: Plan) -> Snapshot:
         """Return what a policy is told now."""
@@ -96,7 +93,7 @@ class Showing:
         assert self._speeds is not None
         return Snapshot(
             now=now_s,
-            triggers=frozenset(self.triggers),
+            triggers=frozenset(self.news.triggers),
             round=Round(0, now_s, now_s),
             cluster=self.cluster,
             nodes=self.nodes,
@@ -104,16 +101,14 @@ class Showing:
             speeds=self._speeds,
             effective_s=now_s,
             previous=previous,
-            changed=frozenset(self._changed & set(self.jobs)),
+            changed=frozenset(self.news.changed & set(self.jobs)),
             gone=frozenset(set(previous.entries) - set(self.jobs)),
-            nodes_changed=self._nodes_changed,
+            nodes_changed=self.news.nodes_changed,
         )
 
     def planned(self) -> None:
         """Begin anew to note what changes."""
-        self.triggers.clear()
-        self._changed.clear()
-        self._nodes_changed = self.state.moved = False
+        self.news, self.state.moved = News(), False
         self._planned_s = self.state.now_s
 
     def _join(self, members: tuple[str, ...]) -> None:
@@ -121,9 +116,9 @@ class Showing:
         nodes = tuple(Node(each.id, each.gpu_type, 1, host=each.node) for each in places)
         self.cluster = Cluster(nodes, name="pool") if nodes else None
         self.nodes = Map({node.name: NodeView(node) for node in nodes})
-        self._nodes_changed, self._speeds = True, None
+        self.news.nodes_changed, self._speeds = True, None
         # Where a run is follows from the place of its node.
-        self._changed |= set(self.jobs)
+        self.news.changed |= set(self.jobs)
 
     def _view(self, standing: Standing, now_s: float) -> JobView:
         name = standing.training.name

@@ -219,7 +219,7 @@ def as_run(
 ) -> Run:
     """Return a run of a job, as fast as it has told, or else as is estimated."""
     speed, told = 0.0, known.progress
-    cost_s = settings.restart_cost_s if known.slurm.restarts else 0.0
+    cost_s = settings.restart_on_s(None, configuration) if known.slurm.restarts else 0.0
     from_s = since_s + cost_s
     if told is not None and told.run == number and told.samples_per_s > 0:
         speed, from_s = told.samples_per_s, min(from_s, told.at_s)

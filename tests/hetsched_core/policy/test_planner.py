@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from hetsched_core.placement.entries import AHEAD, NEVER
-from hetsched_core.policy import make_policy
+from hetsched_core.policy import News, make_policy
 from hetsched_core.policy.check import check_plan
 from hetsched_core.policy.planner import Observation, Planner, plan_by
 from hetsched_core.types import (
@@ -132,7 +132,7 @@ def test_a_round_is_filled_up_at_a_site_alone(trigger: Trigger) -> None:
     planner = Planner(GAVEL, lambda: 0.0)
     planner.plan = replace(plan_of({}), replan=Replan(on=frozenset({Trigger.ROUND})))
     worlds = (
-        cast("Observation", SimpleNamespace(triggers={trigger}, sited=sited, disturbed=False))
+        cast("Observation", SimpleNamespace(news=News({trigger}), sited=sited))
         for sited in (True, False)
     )
     assert [planner.due(world) for world in worlds] == [True, False]

@@ -182,8 +182,8 @@ def test_cpus_of_idle_gpus_are_left_to_jobs_of_gpus_that_wait_for_them(policy: s
     nodes = (node("n0"), FULL)
     site = Site(waits, large, small, nodes=nodes, policy=policy)
     assert places(site.cycle()) == {"2": ("n0",)}
-    assert "once no job waits that could use the GPUs there" in site.world.aside["1"]
-    assert site.world.aside["2"].endswith("that idle GPUs do not need")
+    assert "once no job waits that could use the GPUs there" in site.world.intake.aside["1"]
+    assert site.world.intake.aside["2"].endswith("that idle GPUs do not need")
     # It could start there in no case.
     elsewhere = replace(waits, excluded=("n0",))
     too_wide = replace(waits, gpus=3, resources=replace(TWO_NODES, nodes=(3, 3)))

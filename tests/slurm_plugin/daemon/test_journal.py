@@ -314,7 +314,7 @@ def test_a_job_that_is_to_begin_later_is_told_of_and_no_policy_s_business(bench:
             bench.ask(question, "1")
     bench.clock.now = 4600.0
     bench.cycle(later)
-    assert bench.daemon.world.later == {}
+    assert bench.daemon.world.intake.later == {}
     assert bench.ask("status")["jobs"] == {"waiting": 1}
     assert events(bench, "1")[0] == CAME
 

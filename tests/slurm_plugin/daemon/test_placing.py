@@ -642,7 +642,7 @@ def test_a_placed_job_that_is_put_off_gives_its_place_back_and_is_placed_when_it
     other = replace(WAITING, id="2", mark=WAITING.mark.replace('"1,2"', '"4"').replace("a1", "b2"))
     calls = site.see(put_off, other)
     assert [type(call) for call in calls] == [Leave, Enter]
-    assert (list(site.world.later), list(site.world.managed)) == (["1"], ["2"])
+    assert (list(site.world.intake.later), list(site.world.managed)) == (["1"], ["2"])
     assert site.see(replace(WAITING, begin_s=put_off.begin_s), seconds=55) == []
     assert site.until_called(10)[1] == [entered]
 

@@ -162,7 +162,7 @@ def test_a_node_that_was_mended_is_tried_again_at_once(how: str) -> None:
     starts = places(site.see(replace(WAITING, id="7"), cpu_job, nodes=nodes))
     assert starts.keys() == (set() if how == "nothing" else {"7", "8"})
     told = "closed to it: they are" if how == "nothing" else "in Slurm's own order"
-    assert told in site.world.aside["8"]
+    assert told in site.world.intake.aside["8"]
 
 
 def test_one_that_fails_at_each_start_waits_as_slurm_lets_it_from_the_second_time_on() -> None:
@@ -174,7 +174,7 @@ def test_one_that_fails_at_each_start_waits_as_slurm_lets_it_from_the_second_tim
         starts = places(site.see(failed, nodes=TWO))
         assert starts.keys() == ({"1"} if restarts == 1 else set())
         if not starts:
-            assert site.world.later.keys() == {"1"}
+            assert site.world.intake.later.keys() == {"1"}
             assert "1" in places(site.see(failed, nodes=TWO, seconds=16))
         site.see(running(failed, "n0", since_s=site.clock.now), nodes=TWO, seconds=2)
 
@@ -187,7 +187,7 @@ def test_a_begin_that_is_later_than_slurm_s_own_delay_is_its_user_s_and_is_kept(
     site.cycle()
     failed = replace(WAITING, restarts=1, begin_s=site.clock.now + delay_s)
     assert ("1" in places(site.see(failed))) == goes
-    assert ("1" in site.world.later) != goes
+    assert ("1" in site.world.intake.later) != goes
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (

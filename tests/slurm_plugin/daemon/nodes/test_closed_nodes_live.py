@@ -129,7 +129,7 @@ def test_jobs_that_are_put_off_after_they_were_placed_keep_no_gpus_idle(
         put_off = {job for job in jobs if pending(shown[job])}
     other = submitter.submit(*wide, seconds=600)
     drive(daemon, started(submitter, [other]))
-    assert daemon.world.later.keys() == put_off
+    assert daemon.world.intake.later.keys() == put_off
     shown = backend.read().jobs
     assert {shown[job].reservation for job in put_off} == {""}
 
