@@ -43,13 +43,13 @@ class BoundedThreads(ThreadingMixIn):
         self._changed = threading.Condition()
         super().__init__(*args, **kwargs)
 
-    def client(self, request: Any) -> object:
+    def client(self, request: Any, address: Any) -> object:
         """Return what tells clients apart: here nothing does."""
         return None
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection, or close it."""
-        client = self.client(request)
+        client = self.client(request, client_address)
         with self._changed:
             if self._served[client] >= self.most_of_one or self._served.total() >= self._most:
                 self.shutdown_request(request)  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ class BoundedThreads(ThreadingMixIn):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection, in its thread."""
-        client = self.client(request)
+        client = self.client(request, client_address)
         try:
             super().process_request_thread(request, client_address)
         finally:

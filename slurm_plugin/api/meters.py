@@ -16,11 +16,11 @@ from hetsched_core.measures.accounts import accounts_now
 from hetsched_core.records.spool import Reject
 from hetsched_core.store import FileReject
 from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
+from slurm_plugin.api.address import host_and_port
 from slurm_plugin.api.answers import NEW, PLANNED, word_of
 from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.nodes.gpu_use import GpuUse, gpu_uses
-from slurm_plugin.daemon.process.configuration import host_and_port
 
 _WORDS = (*(code.word for code in ReasonCode), PLANNED, NEW)
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)

@@ -21,9 +21,9 @@ from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.records.files import replacing
 from hetsched_core.report.live_page import to_html
 from hetsched_core.report.live_state import LiveState
+from slurm_plugin.api.address import host_and_port
 from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads
 from slurm_plugin.api.client import ask
-from slurm_plugin.daemon.process.configuration import host_and_port
 
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",

@@ -20,7 +20,7 @@ socket_option = click.option(
     envvar="HETSCHED_SOCKET",
     default=Path(DEFAULT_SOCKET),
     show_default=True,
-    help="Where the daemon answers.",
+    help="Where the daemon answers: a socket, or HOST:PORT, its setting `listen`.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 

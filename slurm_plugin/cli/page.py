@@ -57,8 +57,8 @@ def page(
     if (file is None) == (address is None):
         raise click.UsageError("name either a file (--out FILE) or an address (--serve HOST:PORT)")
     require_report("the page")
+    from slurm_plugin.api.address import host_and_port
     from slurm_plugin.api.page_maker import PageMaker, serve_page, write_page
-    from slurm_plugin.daemon.process.configuration import host_and_port
 
     with usage_errors():
         zone = parse_zone(tz)

@@ -23,6 +23,7 @@ from immutables import Map
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.values.settings import Setting, setting, settings_declared
 from hetsched_core.values.text import from_text, kind_of, to_text
+from slurm_plugin.api.address import host_and_port
 from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings
 
 PARAMETERS = "parameters"
@@ -72,6 +73,11 @@ class DaemonConfiguration(DaemonSettings):
         Path("/run/hetsched/hetschedd.sock"),
         "where `hetsched status`, `queue`, `nodes`, `why`, `when` and the others are answered",
     )
+    listen: str = setting(
+        "",
+        "HOST:PORT where questions from other hosts are answered, too, such as head-node:9753; who "
+        "asks is known by munge; empty for none",
+    )
     metrics: str = setting(
         "", "HOST:PORT where Prometheus may scrape, such as 127.0.0.1:9754; empty for none"
     )
@@ -87,10 +93,12 @@ class DaemonConfiguration(DaemonSettings):
         """Refuse what no daemon can work with."""
         # Two-argument super: a dataclass with slots is another class than the one written here.
         super(DaemonConfiguration, self).__post_init__()
-        if self.metrics and host_and_port(self.metrics) is None:
-            raise InputError(
-                f"metrics = {self.metrics!r}: expected HOST:PORT, such as 127.0.0.1:9754"
-            )
+        for name, port in (("listen", 9753), ("metrics", 9754)):
+            address = getattr(self, name)
+            if address and host_and_port(address) is None:
+                raise InputError(
+                    f"{name} = {address!r}: expected HOST:PORT, such as 127.0.0.1:{port}"
+                )
         for name in ("database", "socket", "spool"):
             path = getattr(self, name)
             if path is not None and not path.name:
@@ -100,14 +108,6 @@ class DaemonConfiguration(DaemonSettings):
                 f"socket = {str(self.socket)!r}: a socket's path has at most {_LONGEST_SOCKET} "
                 "bytes; choose a shorter one"
             )
-
-
-def host_and_port(address: str) -> tuple[str, int] | None:
-    """Read HOST:PORT; None for what is none. An IPv6 address stands in brackets."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        return None
-    return host.strip("[]"), int(port)
 
 
 def settings() -> tuple[Setting, ...]:

@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
 from slurm_plugin.api.meters import serve_meters
-from slurm_plugin.api.server import AnswerServer
+from slurm_plugin.api.server import AnswerServer, NetworkServer
 from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import open_backend, settled
 from slurm_plugin.daemon.daemon import Daemon
@@ -30,7 +30,7 @@ from slurm_plugin.daemon.process.notify import notify
 from slurm_plugin.daemon.settings import DaemonMode
 from slurm_plugin.daemon.site_warnings import check_partitions
 
-_FIXED = ("database", "backend", "log", "socket", "metrics")
+_FIXED = ("database", "backend", "log", "socket", "listen", "metrics")
 """Settings that a running daemon keeps."""
 
 
@@ -73,9 +73,12 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
             stopwatch=time.perf_counter,
         )
         telemetry = Telemetry(configuration, time.time(), lambda: database.store, time.perf_counter)
+        answers = telemetry.publisher.answer
         try:
-            server = AnswerServer(configuration.socket, telemetry.publisher.answer)
+            server = AnswerServer(configuration.socket, answers)
             stack.callback(server.close)
+            if configuration.listen:
+                stack.callback(NetworkServer(configuration.listen, answers).close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.

@@ -25,11 +25,11 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
+from slurm_plugin.api.address import host_and_port
 from slurm_plugin.api.bounded_threads import BoundedThreads
 from slurm_plugin.api.meters import Meters, _Handler, serve_meters
 from slurm_plugin.backend import ApplyResult, Enter, Leave, Requeue
 from slurm_plugin.daemon import CycleReport
-from slurm_plugin.daemon.process.configuration import host_and_port
 from slurm_plugin.daemon.spool.listening import Heard
 from slurm_plugin.testbed.processes import wait_until
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view

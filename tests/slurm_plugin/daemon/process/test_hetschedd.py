@@ -13,7 +13,8 @@ import pytest
 from slurm_plugin.api.client import ask
 from slurm_plugin.cli.hetschedd import main
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.jobs import deadline
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import Submitter, deadline
 
 PATIENCE_S = 90.0
 
@@ -70,6 +71,35 @@ def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
     assert not (tmp_path / "asked").exists()
     assert "did you mean 'fifo'" in log.read_text()
     assert log.read_text().splitlines()[-1].endswith("event=down")
+
+
+@pytest.mark.slurm
+def test_from_another_host_each_user_sees_its_own_jobs_alone(
+    testbed: Testbed, submitter: Submitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", f"{testbed.layout.runtime}/munge.sock")
+    monkeypatch.setenv("PATH", testbed.environment()["PATH"])
+    options = (f"--socket={tmp_path}/asked", f"--listen={there}", "--private-jobs=true")
+    daemon = hetschedd(testbed, tmp_path, *options)
+    try:
+        wait_until((tmp_path / "asked").exists, "the daemon's socket", PATIENCE_S)
+        job = submitter.submit("--gpu-set=1", seconds=600)
+
+        def seen(user: str | None) -> list[str]:
+            """The jobs that the command shows to a user."""
+            command = [Path(sys.executable).with_name("hetsched"), "queue", f"--socket={there}"]
+            done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
+            assert done.stdout.startswith("jobid "), done.stderr
+            return [line.split()[0] for line in done.stdout.splitlines()[1:]]
+
+        wait_until(lambda: seen(None) == [job], f"job {job} in the queue", PATIENCE_S)
+        assert seen("nobody") == []
+    finally:
+        daemon.terminate()
+        assert daemon.wait(PATIENCE_S) == 0
 
 
 def test_a_parameter_without_a_value_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

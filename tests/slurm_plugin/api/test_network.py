@@ -1,0 +1,245 @@
+"""Questions from other hosts: real credentials of munge, good and forged."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetsched_core.errors import HetschedError, InputError
+from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.bounded_threads import PATIENCE_S
+from slurm_plugin.api.client import ask
+from slurm_plugin.api.credentials import LARGEST, CredentialError, content_of, credential_of
+from slurm_plugin.api.network import answer_of, digest_of, parts_of
+from slurm_plugin.api.server import MOST_OF_ONE_HOST, NetworkServer
+from slurm_plugin.testbed import Installation
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import SLACK
+
+pytestmark = pytest.mark.slurm
+
+NOBODY = 65534
+
+
+def munged(installation: Installation, folder: Path) -> Path:
+    """Start a munged with a key of its own; return its socket."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "key").write_bytes(os.urandom(128))
+    (folder / "key").chmod(0o400)
+    files = [f"--{name}={folder}/{name.partition('-')[0]}" for name in ("key-file", "pid-file")]
+    files += [f"--log-file={folder}/log", f"--seed-file={folder}/seed"]
+    words = [installation.program("munged"), "--force", f"--socket={folder}/socket", *files]
+    subprocess.run(words, check=True, env=os.environ | installation.environment())
+    return folder / "socket"
+
+
+@pytest.fixture
+def realm(
+    installation: Installation, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The folder of munge's daemons: `ours`, which is asked unless a test says otherwise."""
+    monkeypatch.setenv("PATH", installation.environment()["PATH"])
+    monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", str(munged(installation, short_folder / "ours")))
+    yield short_folder
+    for pid in short_folder.glob("*/pid"):
+        os.kill(int(pid.read_text()), signal.SIGTERM)
+
+
+def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+    if request.get("ask") == "fail":
+        raise InputError("that cannot be answered")
+    if request.get("ask") == "much":
+        return {"much": "x" * int(str(request["bytes"]))}
+    return {"request": dict(request), "user": peer.user, "admin": peer.admin}
+
+
+@pytest.fixture
+def where(realm: Path) -> Iterator[Path]:
+    """HOST:PORT of a server that tells what it was asked, and by whom."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    server = NetworkServer(address, echo)
+    yield Path(address)
+    server.close()
+
+
+def connected(where: Path) -> socket.socket:
+    host, _, port = str(where).partition(":")
+    return socket.create_connection((host, int(port)), 60)
+
+
+def raw(where: Path, line: bytes) -> list[bytes]:
+    """Send a line, and return those that are answered."""
+    with connected(where) as channel:
+        channel.sendall(line + b"\n")
+        with channel.makefile("rb") as reader:
+            return reader.read().splitlines(keepends=True)
+
+
+def as_nobody(code: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    before = f"import os, sys; from pathlib import Path\nos.setuid({NOBODY})\n"
+    command = [sys.executable, "-c", before + code, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+ASK = """
+from slurm_plugin.api.client import ask
+said = ask(Path(sys.argv[1]), "status", user="root", uid="0")
+print(said["user"], said["admin"])
+"""
+
+
+def test_munge_says_who_asks_whatever_the_question_claims(where: Path) -> None:
+    said = ask(where, "why", job="12")
+    assert said == {"request": {"ask": "why", "job": "12"}, "user": "root", "admin": True}
+    other = as_nobody(ASK, where)
+    assert other.stdout == "nobody False\n", other.stderr
+    with pytest.raises(HetschedError, match="that cannot be answered"):
+        ask(where, "fail")
+
+
+def test_a_credential_that_is_forged_altered_or_read_before_is_not_believed(
+    where: Path, realm: Path, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = credential_of(b'{"ask": "status"}')
+    middle = len(good) // 2
+    altered = good[:middle] + (b"A" if good[middle : middle + 1] != b"A" else b"B")
+    altered += good[middle + 1 :]
+    ours = os.environ["HETSCHED_MUNGE_SOCKET"]
+    monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", str(munged(installation, realm / "theirs")))
+    forged = credential_of(b'{"ask": "status"}')
+    monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", ours)
+    for line, words in (
+        (forged, "Invalid credential"),
+        (altered, "Invalid credential"),
+        (b'{"ask": "status", "user": "root"}', "Failed to match armor prefix"),
+        (b"", "munge: "),
+        (b"MUNGE:" + b"A" * 20_000, "more than 16384 bytes"),
+    ):
+        [said] = raw(where, line)
+        assert "does not know who asks" in json.loads(said)["error"]
+        assert words in json.loads(said)["error"]
+    assert raw(where, good)[0].startswith(b"MUNGE:")
+    [said] = raw(where, good)
+    assert "Replayed credential" in json.loads(said)["error"]
+    assert ask(where, "status")["user"] == "root"
+
+
+def test_nobody_else_can_read_an_answer(where: Path) -> None:
+    asked = credential_of(b'{"ask": "status"}')
+    [part] = raw(where, asked)
+    code = (
+        "from slurm_plugin.api.credentials import content_of\n"
+        "try:\n    content_of(sys.argv[1].encode())\n"
+        "except Exception as error:\n    print(error)"
+    )
+    assert "Unauthorized credential" in as_nobody(code, part.decode()).stdout
+    assert b'"user":"root"' in content_of(part)[1]
+
+
+@pytest.mark.parametrize("many", [LARGEST - 20, LARGEST, 5 * LARGEST])
+def test_an_answer_of_many_parts_comes_whole(where: Path, many: int) -> None:
+    assert ask(where, "much", bytes=str(many)) == {"much": "x" * many}
+
+
+IMPOSTOR = """
+import socket
+from slurm_plugin.api.network import parts_of
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    channel, _ = server.accept()
+    asked = channel.recv(65536)
+    for part in parts_of(b'{"user": "the daemon"}', asked, 0):
+        channel.sendall(part)
+    channel.close()
+"""
+
+
+@pytest.mark.usefixtures("realm")
+@pytest.mark.parametrize("trusted", ["hetsched", "nobody"])
+def test_another_user_who_answers_in_the_daemon_s_place_is_not_believed(
+    trusted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = f"import os, sys\nos.setuid({NOBODY})\n"
+    words = [sys.executable, "-c", before + IMPOSTOR]
+    monkeypatch.setenv("HETSCHED_DAEMON_USER", trusted)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as impostor:
+        assert impostor.stdout is not None
+        where = Path(f"127.0.0.1:{int(impostor.stdout.readline())}")
+        if trusted == "nobody":
+            assert ask(where, "status") == {"user": "the daemon"}
+        else:
+            with pytest.raises(HetschedError, match=r"is of user nobody, and not of .*root"):
+                ask(where, "status")
+
+
+@pytest.mark.usefixtures("realm")
+def test_parts_of_another_answer_or_not_all_of_them_are_none() -> None:
+    question, other = credential_of(b"one"), credential_of(b"two")
+    users = frozenset({0})
+
+    def read(lines: list[bytes]) -> bytes:
+        return answer_of(lines, question, "here", users)
+
+    answer = b"a" * LARGEST + b"b"
+    assert read(list(parts_of(answer, question, 0))) == answer
+    for lines, words in (
+        (list(parts_of(answer, other, 0)), "no answer to this question"),
+        (list(parts_of(answer, question, 0))[1:], "no answer to this question"),
+        (list(parts_of(answer, question, 0))[:1], "ended after 1 of 2 parts"),
+        ([], "ended after 0 of 0 parts"),
+        ([credential_of(b"a credential of root for something else")], "no answer"),
+        ([credential_of(b"%s 1 999999\nx" % digest_of(question))], "no answer"),
+    ):
+        with pytest.raises(HetschedError, match=words):
+            read(lines)
+
+
+def test_whoever_says_nothing_or_drips_is_cut_off_and_keeps_nobody_from_an_answer(
+    where: Path,
+) -> None:
+    slow = [connected(where) for _ in range(MOST_OF_ONE_HOST - 1)]
+    begun = time.monotonic()
+    assert ask(where, "status")["user"] == "root"
+    dripping = slow[0]
+
+    def cut_off() -> bool:
+        try:
+            dripping.sendall(b"M")
+        except OSError:
+            return True
+        return False
+
+    wait_until(cut_off, "the end of a connection that drips", 12 * PATIENCE_S)
+    assert time.monotonic() - begun < SLACK * 2 * PATIENCE_S
+    for channel in slow:
+        channel.close()
+
+
+def test_without_munge_the_asker_is_told(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", "/nonexistent/socket")
+    with pytest.raises(CredentialError, match=r"munge: .*/nonexistent/socket"):
+        ask(where, "status")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(CredentialError, match="munge is not there; munge has to be installed"):
+        ask(where, "status")
+
+
+def test_an_address_that_cannot_be_had_is_named(where: Path) -> None:
+    for address, words in (
+        (str(where), f"no answers at {where}: Address already in use"),
+        ("here", "'here' is no HOST:PORT"),
+        ("nowhere.invalid:9753", "no answers at nowhere.invalid:9753: "),
+    ):
+        with pytest.raises(InputError, match=words):
+            NetworkServer(address, echo)
