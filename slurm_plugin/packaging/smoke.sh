@@ -20,7 +20,7 @@ package=${where#* }
 "$bin/hetsched" config check "$package/packaging/hetschedd.toml"
 # Where no Slurm answers it says so, and that is wrong.
 "$bin/hetsched" doctor "$package/packaging/hetschedd.toml" || [ $? -eq 1 ]
-for file in submit/hetsched.lua submit/job_submit.lua submit/hetsched_spank.c packaging/grafana.json \
+for file in submit/hetsched.lua submit/job_submit.lua submit/hetsched_spank.c packaging/grafana.json packaging/alerts.yaml \
     packaging/hetschedd.service packaging/hetsched-page.service packaging/hetsched.sysusers \
     packaging/man/hetsched.1 packaging/man/hetschedd.8 packaging/man/hetsched.toml.5; do
     test -s "$package/$file" || { echo "$package/$file is missing" >&2; exit 1; }

@@ -28,7 +28,8 @@ def exported() -> dict[str, set[str]]:
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     # Only once something has changed in Slurm.
-    found["hetsched_changes_total"] = {"change"}
+    for each in ("hetsched_changes_total", "hetsched_refused_changes_total"):
+        found[each] = {"change"}
     return found
 
 
