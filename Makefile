@@ -68,7 +68,7 @@ test-slurm: env
 
 # What all else rests on, under the Slurm of Debian's stable release, for which there is no pyslurm.
 test-slurm-stable: env
-	$(BIN)/python -m pytest -n 2 --dist loadfile --slurm 24.11 -m "slurm and not pyslurm" \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --slurm 24.11 -m "slurm and not pyslurm" \
 		tests/slurm_plugin/backend/test_holding.py tests/slurm_plugin/submit/test_under_the_daemon.py \
 		tests/slurm_plugin/testbed/test_testbed.py $(PYTEST_ARGS)
 
