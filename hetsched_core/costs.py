@@ -57,16 +57,19 @@ class RestartCost:
     __slots__ = ()
     restart_cost_s: float
 
+    def restart_s(self, own_s: float | None) -> float:
+        """Return the seconds without progress that policies expect of a restart, wherever it is.
+
+        `own_s` is what the job itself says of its restarts, if anything.
+        """
+        return self.restart_cost_s if own_s is None else own_s
+
     def restart_on_s(self, own_s: float | None, target: Configuration) -> float:
         """Return the seconds for which a restart on `target` makes no progress.
 
-        Every target costs the same so far; policies are told of one figure for all of them.
-
-        Args:
-            own_s: what the job itself says of its restarts, if anything.
-            target: the GPUs on which it starts.
+        Every target costs the same so far.
         """
-        return self.restart_cost_s if own_s is None else own_s
+        return self.restart_s(own_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

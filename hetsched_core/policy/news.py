@@ -1,4 +1,4 @@
-"""What has come about since a policy was asked for a plan, which all that is observed collects."""
+"""What has come about since a policy was asked for a plan."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class News:
     vacated: set[str] = field(default_factory=set)
     disturbed: bool = False
 
-    def since(self, older: News) -> None:
-        """Take up what a plan was told of that never came into force, for the next one."""
+    def take_up(self, older: News) -> None:
+        """Add what a plan was told of that does not come into force: the next one is told again."""
         self.gone |= older.gone
         self.changed |= older.changed - self.gone
         self.nodes_changed |= older.nodes_changed

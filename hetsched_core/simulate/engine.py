@@ -335,7 +335,7 @@ class Simulation:
             self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
-            world.news.since(self._awaited.news)
+            world.news.take_up(self._awaited.news)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot()

@@ -152,8 +152,7 @@ class World:
 
     def arrive(self, submission: Submission, known: Job) -> Active:
         """Let a job in, of which policies know only what `known` says."""
-        own_s = submission.restart_cost_s
-        cost_s = self.settings.restart_cost_s if own_s is None else own_s
+        cost_s = self.settings.restart_s(submission.restart_cost_s)
         active = Active(submission, known, self.now, self.now, cost_s)
         self.active[known.id] = active
         self.touch(active)

@@ -22,6 +22,38 @@ def at_once(most: int) -> int:
     return most if files == resource.RLIM_INFINITY else max(1, min(most, files // 4))
 
 
+class Places:
+    """So many that may be served at a time, and so many of them of one client."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        """All are free."""
+        self._most, self._most_of_one = most, most_of_one
+        self._served: Counter[object] = Counter()
+        self._changed = threading.Condition()
+
+    def take(self, client: object) -> bool:
+        """Take one for a client; return whether there was one."""
+        with self._changed:
+            if self._served[client] >= self._most_of_one or self._served.total() >= self._most:
+                return False
+            self._served[client] += 1
+            return True
+
+    def free(self, client: object) -> None:
+        """Free one that a client has."""
+        with self._changed:
+            self._served[client] -= 1
+            if not self._served[client]:
+                # Strangers choose their addresses: none of them is kept.
+                del self._served[client]
+            self._changed.notify_all()
+
+    def wait(self, most_s: float) -> None:
+        """Wait until all are free, but not for longer than so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._served.total(), most_s)
+
+
 class BoundedThreads(ThreadingMixIn):
     """Serves each connection in a thread, and no more than so many at a time.
 
@@ -38,9 +70,7 @@ class BoundedThreads(ThreadingMixIn):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Make the server, which nobody has asked anything yet."""
-        self._served: Counter[object] = Counter()
-        self._most = at_once(self.most)
-        self._changed = threading.Condition()
+        self._places = Places(at_once(self.most), self.most_of_one)
         super().__init__(*args, **kwargs)
 
     def client(self, request: Any, address: Any) -> object:
@@ -50,15 +80,13 @@ class BoundedThreads(ThreadingMixIn):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection, or close it."""
         client = self.client(request, client_address)
-        with self._changed:
-            if self._served[client] >= self.most_of_one or self._served.total() >= self._most:
-                self.shutdown_request(request)  # type: ignore[attr-defined]
-                return
-            self._served[client] += 1
+        if not self._places.take(client):
+            self.shutdown_request(request)  # type: ignore[attr-defined]
+            return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._gone(client)
+            self._places.free(client)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -67,17 +95,11 @@ class BoundedThreads(ThreadingMixIn):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._gone(client)
-
-    def _gone(self, client: object) -> None:
-        with self._changed:
-            self._served[client] -= 1
-            self._changed.notify_all()
+            self._places.free(client)
 
     def wait(self, most_s: float) -> None:
         """Wait until all clients have been served, but not for longer than so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._served.total(), most_s)
+        self._places.wait(most_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave a client that has gone, or is too slow, alone; tell stderr of all else."""

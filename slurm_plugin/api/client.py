@@ -8,8 +8,8 @@ import pwd
 import shutil
 import socket
 import struct
-from functools import partial
-from itertools import chain
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,11 @@ DEFAULT_SOCKET = "/run/hetsched/hetschedd.sock"
 
 _PATIENCE_S = 30.0
 
+_ANSWERED_S = 120.0
+"""How long an answer over the network may take."""
+
 _LONGEST_LINE = 1 << 20
-"""Bytes of one credential of an answer, which munge keeps below."""
+"""Bytes of a line over the network: munge makes no longer credential."""
 
 
 def ask(where: Path, question: str, **about: str) -> dict[str, Any]:
@@ -35,12 +38,16 @@ def ask(where: Path, question: str, **about: str) -> dict[str, Any]:
     request = json.dumps({"ask": question, **about}).encode()
     address = host_and_port(str(where))
     try:
-        line = _over_socket(where, request) if address is None else _over_network(address, request)
+        if address is None:
+            line = _over_socket(where, request)
+        else:
+            line = _over_network(address, str(where), request)
     except (ConnectionResetError, BrokenPipeError):
         line = b""
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        words = getattr(error, "strerror", None) or error
         raise HetschedError(
-            f"no daemon answers at {where} ({error.strerror or error}); is hetschedd running? "
+            f"no daemon answers at {where} ({words}); is hetschedd running? "
             f"Another socket: --socket or HETSCHED_SOCKET{_without_slurm()}"
         ) from None
     if not line:
@@ -65,27 +72,42 @@ def _over_socket(path: Path, request: bytes) -> bytes:
             return reader.readline()
 
 
-def _over_network(address: tuple[str, int], request: bytes) -> bytes:
-    question = credential_of(request)
+def _over_network(address: tuple[str, int], where: str, request: bytes) -> bytes:
+    question, users = credential_of(request), _daemon_users()
     with socket.create_connection(address, _PATIENCE_S) as channel:
         channel.sendall(question + b"\n")
-        with channel.makefile("rb") as reader:
-            first = reader.readline(_LONGEST_LINE)
-            if not first.startswith(b"MUNGE:"):
-                # It does not know who asks.
-                return first
-            lines = chain([first], iter(partial(reader.readline, _LONGEST_LINE), b""))
-            where = f"{address[0]}:{address[1]}"
-            return answer_of(lines, question, where, _daemon_users())
+        return answer_of(_lines(channel), question, where, users)
+
+
+def _lines(channel: socket.socket) -> Iterator[bytes]:
+    """Yield what is sent line by line, for so long in all."""
+    latest, found = time.monotonic() + _ANSWERED_S, b""
+    while piece := channel.recv(_LONGEST_LINE):
+        found += piece
+        *lines, found = found.split(b"\n")
+        yield from lines
+        if len(found) > _LONGEST_LINE:
+            raise HetschedError("a line of the answer is too long to be one of hetschedd's")
+        if (left_s := latest - time.monotonic()) <= 0:
+            raise HetschedError(f"no whole answer has come in {_ANSWERED_S:g} s; ask again")
+        channel.settimeout(min(_PATIENCE_S, left_s))
+    if found:
+        yield found
 
 
 def _daemon_users() -> frozenset[int]:
     """Return the uids under which a daemon is believed: root's, and that of its own user."""
+    name = os.environ.get("HETSCHED_DAEMON_USER", "")
+    if name.isdecimal():
+        return frozenset({0, int(name)})
     try:
-        own = pwd.getpwnam(os.environ.get("HETSCHED_DAEMON_USER") or "hetsched").pw_uid
+        return frozenset({0, pwd.getpwnam(name or "hetsched").pw_uid})
     except KeyError:
-        own = 0
-    return frozenset({0, own})
+        if name:
+            raise HetschedError(
+                f"HETSCHED_DAEMON_USER = {name!r}: there is no such user here; its number does too"
+            ) from None
+        return frozenset({0})
 
 
 def _patience() -> bytes:

@@ -9,16 +9,24 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Sequence
 
 from hetsched_core.errors import HetschedError
 
-LARGEST = 512 * 1024
-"""Bytes that one credential carries here: munge takes a megabyte, encoded."""
+LARGEST = 640 * 1024
+"""Bytes that one credential carries at most: munge takes a megabyte, encoded."""
+
+PREFIX = b"MUNGE:"
+"""How each of them begins."""
 
 _LATEST_S = 10.0
 
+_AT_ONCE = threading.Semaphore(16)
+"""Each of munge's commands is a process with three pipes."""
+
 _STATUS = re.compile(rb"\ASTATUS:\s*(.*?) \(\d+\)$", re.MULTILINE)
+_MAKER = re.compile(rb"^UID:.*\((\d+)\)$", re.MULTILINE)
 _ERROR = re.compile(rb"Error: (.*)")
 
 
@@ -46,10 +54,13 @@ def content_of(credential: bytes) -> tuple[int, bytes]:
     Raises:
         CredentialError: it is forged, altered, too old, for another reader, or was read before.
     """
-    said = _run("unmunge", ["--keys=STATUS,UID"], credential)
-    about, _, content = said.partition(b"\n\n")
-    # The last line of them, as `UID: somebody (1000)`.
-    return int(about[about.rindex(b"(") + 1 : about.rindex(b")")]), content
+    if not credential.startswith(PREFIX):
+        raise CredentialError("it is no credential of munge")
+    about, _, content = _run("unmunge", ["--keys=STATUS,UID"], credential).partition(b"\n\n")
+    maker = _MAKER.search(about)
+    if maker is None:
+        raise CredentialError("munge does not say whose it is")
+    return int(maker[1]), content
 
 
 def _run(command: str, options: Sequence[str], given: bytes) -> bytes:
@@ -57,9 +68,12 @@ def _run(command: str, options: Sequence[str], given: bytes) -> bytes:
     socket = os.environ.get("HETSCHED_MUNGE_SOCKET")
     words = [command, *options, *([f"--socket={socket}"] if socket else [])]
     try:
-        done = subprocess.run(words, input=given, capture_output=True, timeout=_LATEST_S)
+        with _AT_ONCE:
+            done = subprocess.run(words, input=given, capture_output=True, timeout=_LATEST_S)
     except FileNotFoundError:
         raise CredentialError(f"{command} is not there; munge has to be installed") from None
+    except OSError as error:
+        raise CredentialError(f"{command} cannot be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise CredentialError(f"munge has not answered in {_LATEST_S:g} s") from None
     if done.returncode:

@@ -2,26 +2,27 @@
 
 A question is one credential, which carries a line of JSON and says who asks. An answer comes in
 parts, each a credential that the asker alone can read. A part begins with a line of its own: the
-digest of the question, the part's number and how many there are. What is wrong with a question's
-credential is told in a plain line of JSON, for nobody is known who could read anything else.
+digest of the question, the part's number and how many there are. In place of a part there may be a
+plain line of JSON with an error: the daemon could not read the question, or make the part.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import pwd
 from collections.abc import Iterable, Iterator
 
-from hetsched_core.errors import HetschedError
-from slurm_plugin.api.credentials import LARGEST, content_of, credential_of
+from hetsched_core.cli.table import printable
+from hetsched_core.errors import HetschedError, InputError
+from slurm_plugin.api.credentials import PREFIX, content_of, credential_of
 
-MOST_PARTS = 256
-"""128 MiB in all."""
+MOST_BYTES = 128 << 20
+"""Of an answer."""
 
+_PART_BYTES = 512 * 1024
 
-def digest_of(question: bytes) -> bytes:
-    """Return what an answer names its question by: the digest of its credential."""
-    return hashlib.sha256(question.strip()).hexdigest().encode()
+_LONGEST_ERROR = 300
 
 
 def parts_of(answer: bytes, question: bytes, asker: int) -> Iterator[bytes]:
@@ -29,15 +30,18 @@ def parts_of(answer: bytes, question: bytes, asker: int) -> Iterator[bytes]:
 
     Raises:
         CredentialError: munge makes none.
+        InputError: the answer is longer than `MOST_BYTES`.
     """
-    pieces = [answer[at : at + LARGEST] for at in range(0, len(answer), LARGEST)]
+    if len(answer) > MOST_BYTES:
+        raise InputError(f"the answer has {len(answer)} bytes, more than {MOST_BYTES}")
+    pieces = [answer[at : at + _PART_BYTES] for at in range(0, len(answer), _PART_BYTES)]
     for number, piece in enumerate(pieces, start=1):
-        head = b"%s %d %d\n" % (digest_of(question), number, len(pieces))
+        head = b"%s %d %d\n" % (_digest_of(question), number, len(pieces))
         yield credential_of(head + piece, asker) + b"\n"
 
 
 def answer_of(lines: Iterable[bytes], question: bytes, where: str, users: frozenset[int]) -> bytes:
-    """Return the answer that the lines of parts carry.
+    """Return the answer that the lines of parts carry; b"" where there is no line.
 
     Args:
         lines: as they come.
@@ -47,11 +51,14 @@ def answer_of(lines: Iterable[bytes], question: bytes, where: str, users: frozen
 
     Raises:
         CredentialError: munge does not believe a part.
-        HetschedError: it is none to the question, of another user, or not all of it came.
+        HetschedError: it is none to the question, of another user, or not all of it came; or a line
+            tells an error.
     """
     found: list[bytes] = []
-    total = 0
+    many = 0
     for line in lines:
+        if not line.startswith(PREFIX):
+            raise HetschedError(_plain_error(line, where))
         maker, content = content_of(line)
         if maker not in users:
             raise HetschedError(
@@ -60,13 +67,31 @@ def answer_of(lines: Iterable[bytes], question: bytes, where: str, users: frozen
             )
         head, _, piece = content.partition(b"\n")
         named = head.split()
-        total = int(named[-1]) if len(named) == 3 else 0
-        if named[:2] != [digest_of(question), b"%d" % (len(found) + 1)] or total > MOST_PARTS:
+        if named[:2] != [_digest_of(question), b"%d" % (len(found) + 1)] or len(named) != 3:
             raise HetschedError(f"what {where} answers is no answer to this question; ask again")
         found.append(piece)
-        if len(found) == total:
+        many = int(named[2])
+        if len(found) == many:
             return b"".join(found)
-    raise HetschedError(f"the answer of {where} ended after {len(found)} of {total} parts")
+    if found:
+        raise HetschedError(f"the answer of {where} ended after {len(found)} of {many} parts")
+    return b""
+
+
+def _digest_of(question: bytes) -> bytes:
+    """Return what an answer names its question by: the digest of its credential."""
+    return hashlib.sha256(question.strip()).hexdigest().encode()
+
+
+def _plain_error(line: bytes, where: str) -> str:
+    """Return the error that a plain line tells. Anybody may have sent it: it is nothing else."""
+    try:
+        said = json.loads(line)["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        said = None
+    if not isinstance(said, str):
+        return f"what answers at {where} is no hetschedd"
+    return printable(said)[:_LONGEST_ERROR]
 
 
 def _name(uid: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.address import host_and_port
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads
+from slurm_plugin.api.bounded_threads import PATIENCE_S, BoundedThreads, Places
 from slurm_plugin.api.credentials import CredentialError, content_of
 from slurm_plugin.api.network import parts_of
 from slurm_plugin.daemon.spool.moves import user_name
@@ -35,6 +35,9 @@ MOST_OF_ONE_USER = 16
 
 MOST_OF_ONE_HOST = 32
 """The same of one host, on which any users ask."""
+
+_ANSWERED_S = 60.0
+"""How long an answer in parts may take to be made and read."""
 
 Answers = Callable[[Mapping[str, object], Peer], dict[str, Any]]
 
@@ -77,14 +80,16 @@ class AnswerServer(_Answering):
 
     def close(self) -> None:
         """Answer no more, as everywhere, and remove the socket."""
-        self._path.unlink(missing_ok=True)
-        super().close()
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            super().close()
 
 
 class NetworkServer(_Answering):
     """Answers on a port, to other hosts too; munge says who asks, and hides the answer from others.
 
-    Who has root on a host of munge's realm is root here, as it is to Slurm.
+    Root of any host of munge's realm is root here, as it is to Slurm; nobody else sees all.
     """
 
     def __init__(self, address: str, answers: Answers) -> None:
@@ -100,8 +105,9 @@ class NetworkServer(_Answering):
             family = socket.getaddrinfo(*found, type=socket.SOCK_STREAM)[0][0]
             kind = type("_OfFamily", (_NetworkServer,), {"address_family": family})
             server = kind(found, _CredentialHandler)
-        except OSError as error:
-            raise InputError(f"no answers at {address}: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:
+            words = getattr(error, "strerror", None) or error
+            raise InputError(f"no answers at {address}: {words}") from None
         super().__init__(server, answers)
 
 
@@ -132,12 +138,17 @@ class _Server(BoundedThreads, socketserver.UnixStreamServer):
 
 
 class _NetworkServer(BoundedThreads, socketserver.TCPServer):
-    most = 256
+    most = 64
     most_of_one = MOST_OF_ONE_HOST
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = 128
     answers: Answers
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Listen; users who ask have places beside those of their hosts."""
+        self.askers = Places(self.most, MOST_OF_ONE_USER)
+        super().__init__(*args, **kwargs)
 
     def client(self, request: Any, address: Any) -> str:
         """Return the host that asks."""
@@ -150,7 +161,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Answer a line of JSON by another."""
-        self._write(self._said(self._line(_LONGEST), _uid(self.connection)))
+        self._write(self._said(self._line(_LONGEST), _peer(self.connection)))
 
     def _line(self, most: int) -> bytes:
         """Return the line that is asked, or more than `most` bytes; it may not take long in all."""
@@ -168,7 +179,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def _write(self, said: Mapping[str, Any]) -> None:
         self.wfile.write(_text(said) + b"\n")
 
-    def _said(self, question: bytes, uid: int) -> dict[str, Any]:
+    def _said(self, question: bytes, peer: Peer) -> dict[str, Any]:
         try:
             if len(question) > _LONGEST:
                 raise InputError(f"a question of more than {_LONGEST} bytes")
@@ -178,7 +189,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 raise InputError("a question is one line of JSON") from None
             if not isinstance(request, dict):
                 raise InputError("a question is an object of JSON")
-            return self.server.answers(request, _peer(uid))
+            return self.server.answers(request, peer)
         except HetschedError as error:
             return {"error": str(error)}
         except OSError:
@@ -188,6 +199,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class _CredentialHandler(_Handler):
+    server: _NetworkServer
+
     def handle(self) -> None:
         """Answer a credential by others that the asker alone can read."""
         asked = self._line(_LONGEST_CREDENTIAL)
@@ -198,12 +211,23 @@ class _CredentialHandler(_Handler):
         except CredentialError as error:
             self._write({"error": f"the daemon does not know who asks: {error}"})
             return
-        said = self._said(question, asker)
+        if not self.server.askers.take(asker):
+            # As on the unix socket.
+            return
         try:
-            for part in parts_of(_text(said), asked, asker):
-                self.wfile.write(part)
-        except CredentialError as error:
+            self._answer(asked, asker, question)
+        except HetschedError as error:
             self._write({"error": f"the daemon cannot answer: {error}"})
+        finally:
+            self.server.askers.free(asker)
+
+    def _answer(self, asked: bytes, asker: int, question: bytes) -> None:
+        said = self._said(question, Peer(user_name(asker), admin=asker == 0))
+        latest = time.monotonic() + _ANSWERED_S
+        for part in parts_of(_text(said), asked, asker):
+            if time.monotonic() > latest:
+                raise TimeoutError
+            self.wfile.write(part)
 
 
 def _text(said: Mapping[str, Any]) -> bytes:
@@ -217,5 +241,6 @@ def _uid(connection: socket.socket) -> int:
     return int(struct.unpack(form, told)[1])
 
 
-def _peer(uid: int) -> Peer:
+def _peer(connection: socket.socket) -> Peer:
+    uid = _uid(connection)
     return Peer(user_name(uid), admin=uid in (0, os.geteuid()))

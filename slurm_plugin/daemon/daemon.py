@@ -525,7 +525,11 @@ class Daemon:
     def _handing_back(self, state: SlurmState, now: float) -> tuple[Change, ...]:
         return (
             *leave_changes(self._world),
-            *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
+            *(
+                each.leave
+                for each in self._world.intake.without_gpus
+                if each.request.placed(each.job)
+            ),
             *letting_go(state.reservations, now),
         )
 

@@ -622,7 +622,7 @@ class LiveWorld:
             if seen.state is JobState.SUSPENDED:
                 # What policies see grows from when it was settled last.
                 known.settle(now, cluster)
-                self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
+                self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_s(None)))
             return
         known.settle(now, cluster, seen.end_s)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
@@ -732,7 +732,7 @@ class LiveWorld:
     def _show(self, known: ManagedJob) -> None:
         """Let policies see a job as it is now."""
         job_id = known.slurm.id
-        self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
+        self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_s(None)))
         self.news.changed.add(job_id)
 
     def _describe_all(self, jobs: Collection[ManagedJob] | None = None) -> None:

@@ -75,7 +75,7 @@ class DaemonConfiguration(DaemonSettings):
     )
     listen: str = setting(
         "",
-        "HOST:PORT where questions from other hosts are answered, too, such as head-node:9753; who "
+        "HOST:PORT where questions from other hosts are answered, too, such as 0.0.0.0:9753; who "
         "asks is known by munge; empty for none",
     )
     metrics: str = setting(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -74,13 +75,16 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
         )
         telemetry = Telemetry(configuration, time.time(), lambda: database.store, time.perf_counter)
         answers = telemetry.publisher.answer
-        try:
-            server = AnswerServer(configuration.socket, answers)
-            stack.callback(server.close)
-            if configuration.listen:
-                stack.callback(NetworkServer(configuration.listen, answers).close)
-        except InputError as error:
-            log.warning("no_answers", words=str(error))
+        servers: list[Callable[[], AnswerServer | NetworkServer]] = [
+            partial(AnswerServer, configuration.socket, answers)
+        ]
+        if configuration.listen:
+            servers.append(partial(NetworkServer, configuration.listen, answers))
+        for server in servers:
+            try:
+                stack.callback(server().close)
+            except InputError as error:
+                log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.
         stack.callback(telemetry.close)
         if configuration.metrics:

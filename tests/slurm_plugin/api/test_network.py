@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,8 +19,8 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.bounded_threads import PATIENCE_S
 from slurm_plugin.api.client import ask
 from slurm_plugin.api.credentials import LARGEST, CredentialError, content_of, credential_of
-from slurm_plugin.api.network import answer_of, digest_of, parts_of
-from slurm_plugin.api.server import MOST_OF_ONE_HOST, NetworkServer
+from slurm_plugin.api.network import answer_of, parts_of
+from slurm_plugin.api.server import MOST_OF_ONE_HOST, MOST_OF_ONE_USER, NetworkServer
 from slurm_plugin.testbed import Installation
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import SLACK
@@ -37,7 +38,8 @@ def munged(installation: Installation, folder: Path) -> Path:
     (folder / "key").chmod(0o400)
     files = [f"--{name}={folder}/{name.partition('-')[0]}" for name in ("key-file", "pid-file")]
     files += [f"--log-file={folder}/log", f"--seed-file={folder}/seed"]
-    words = [installation.program("munged"), "--force", f"--socket={folder}/socket", *files]
+    munged = str(installation.program("munged"))
+    words = [munged, "--force", f"--socket={folder}/socket", *files]
     subprocess.run(words, check=True, env=os.environ | installation.environment())
     return folder / "socket"
 
@@ -63,13 +65,19 @@ def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
 
 
 @pytest.fixture
-def where(realm: Path) -> Iterator[Path]:
+def free() -> str:
+    """A HOST:PORT at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def where(realm: Path, free: str) -> Iterator[Path]:
     """HOST:PORT of a server that tells what it was asked, and by whom."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    server = NetworkServer(address, echo)
-    yield Path(address)
+    assert realm.is_dir()
+    server = NetworkServer(free, echo)
+    yield Path(free)
     server.close()
 
 
@@ -122,8 +130,9 @@ def test_a_credential_that_is_forged_altered_or_read_before_is_not_believed(
     for line, words in (
         (forged, "Invalid credential"),
         (altered, "Invalid credential"),
-        (b'{"ask": "status", "user": "root"}', "Failed to match armor prefix"),
-        (b"", "munge: "),
+        (b'{"ask": "status", "user": "root"}', "it is no credential of munge"),
+        (b"", "it is no credential of munge"),
+        (b"MUNGE:none", "munge: "),
         (b"MUNGE:" + b"A" * 20_000, "more than 16384 bytes"),
     ):
         [said] = raw(where, line)
@@ -166,7 +175,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 
 @pytest.mark.usefixtures("realm")
-@pytest.mark.parametrize("trusted", ["hetsched", "nobody"])
+@pytest.mark.parametrize("trusted", ["", "nobody", str(NOBODY)])
 def test_another_user_who_answers_in_the_daemon_s_place_is_not_believed(
     trusted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,13 +183,71 @@ def test_another_user_who_answers_in_the_daemon_s_place_is_not_believed(
     words = [sys.executable, "-c", before + IMPOSTOR]
     monkeypatch.setenv("HETSCHED_DAEMON_USER", trusted)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as impostor:
-        assert impostor.stdout is not None
-        where = Path(f"127.0.0.1:{int(impostor.stdout.readline())}")
-        if trusted == "nobody":
-            assert ask(where, "status") == {"user": "the daemon"}
-        else:
-            with pytest.raises(HetschedError, match=r"is of user nobody, and not of .*root"):
-                ask(where, "status")
+        try:
+            assert impostor.stdout is not None
+            where = Path(f"127.0.0.1:{int(impostor.stdout.readline())}")
+            if trusted:
+                assert ask(where, "status") == {"user": "the daemon"}
+            else:
+                with pytest.raises(HetschedError, match=r"is of user nobody, and not of .*root"):
+                    ask(where, "status")
+        finally:
+            impostor.kill()
+
+
+@pytest.mark.usefixtures("realm")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"user": "the daemon"}', "is no hetschedd"),
+        (b"1", "is no hetschedd"),
+        (b"[" * 100_000, "is no hetschedd"),
+        (b"MUNGE:none", "munge: "),
+        (b'{"error": "all is \\u001b[1mwell"}', r"^all is \?\[1mwell$"),
+        (b'{"error": {}}', "is no hetschedd"),
+        (b"", "too many questions at once"),
+    ],
+)
+def test_a_plain_line_is_never_an_answer(line: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            channel, _ = server.accept()
+            with channel:
+                channel.recv(65536)
+                channel.sendall(line)
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(HetschedError, match=words):
+            ask(Path(f"127.0.0.1:{server.getsockname()[1]}"), "status")
+
+
+def test_a_user_has_so_many_places_on_all_hosts(realm: Path, free: str) -> None:
+    go_on, heard = threading.Event(), threading.Semaphore(0)
+
+    def waiting(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+        if peer.user == "root" and request["ask"] == "wait":
+            heard.release()
+            go_on.wait(60)
+        return {"user": peer.user}
+
+    server = NetworkServer(free, waiting)
+    askers = [threading.Thread(target=ask, args=(Path(free), "wait")) for _ in range(16)]
+    try:
+        for asker in askers:
+            asker.start()
+        for _ in range(MOST_OF_ONE_USER):
+            assert heard.acquire(timeout=60)
+        with pytest.raises(HetschedError, match="too many questions at once"):
+            ask(Path(free), "status")
+        code = ASK.replace(', said["admin"]', "")
+        assert as_nobody(code, free).stdout == "nobody\n"
+    finally:
+        go_on.set()
+        for asker in askers:
+            asker.join(60)
+        server.close()
+    assert realm.is_dir()
 
 
 @pytest.mark.usefixtures("realm")
@@ -197,9 +264,8 @@ def test_parts_of_another_answer_or_not_all_of_them_are_none() -> None:
         (list(parts_of(answer, other, 0)), "no answer to this question"),
         (list(parts_of(answer, question, 0))[1:], "no answer to this question"),
         (list(parts_of(answer, question, 0))[:1], "ended after 1 of 2 parts"),
-        ([], "ended after 0 of 0 parts"),
         ([credential_of(b"a credential of root for something else")], "no answer"),
-        ([credential_of(b"%s 1 999999\nx" % digest_of(question))], "no answer"),
+        ([next(parts_of(answer, question, 0)), b'{"error": "munge: gone"}'], "munge: gone"),
     ):
         with pytest.raises(HetschedError, match=words):
             read(lines)
@@ -226,6 +292,16 @@ def test_whoever_says_nothing_or_drips_is_cut_off_and_keeps_nobody_from_an_answe
         channel.close()
 
 
+def test_a_daemon_s_user_that_is_not_there_is_named(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETSCHED_DAEMON_USER", "nosuch")
+    with pytest.raises(HetschedError, match="HETSCHED_DAEMON_USER = 'nosuch': there is no such"):
+        ask(where, "status")
+    monkeypatch.setenv("HETSCHED_DAEMON_USER", "12345")
+    assert ask(where, "status")["user"] == "root"
+
+
 def test_without_munge_the_asker_is_told(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", "/nonexistent/socket")
     with pytest.raises(CredentialError, match=r"munge: .*/nonexistent/socket"):
@@ -239,6 +315,7 @@ def test_an_address_that_cannot_be_had_is_named(where: Path) -> None:
     for address, words in (
         (str(where), f"no answers at {where}: Address already in use"),
         ("here", "'here' is no HOST:PORT"),
+        ("a..b:9753", "no answers at a..b:9753: "),
         ("nowhere.invalid:9753", "no answers at nowhere.invalid:9753: "),
     ):
         with pytest.raises(InputError, match=words):

@@ -150,7 +150,7 @@ def test_a_job_that_comes_back_as_it_was_saved_is_neither_lost_nor_another_one()
     site.cycle()
     site.see(running(RIGID, "n0"), nodes=(node("n0", used=1),))
     assert site.report.lost == ()
-    assert site.world.gone == set()
+    assert site.world.news.gone == set()
 
 
 def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -> None:

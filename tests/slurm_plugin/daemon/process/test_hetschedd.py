@@ -90,7 +90,8 @@ def test_from_another_host_each_user_sees_its_own_jobs_alone(
 
         def seen(user: str | None) -> list[str]:
             """The jobs that the command shows to a user."""
-            command = [Path(sys.executable).with_name("hetsched"), "queue", f"--socket={there}"]
+            hetsched = str(Path(sys.executable).with_name("hetsched"))
+            command = [hetsched, "queue", f"--socket={there}"]
             done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
             assert done.stdout.startswith("jobid "), done.stderr
             return [line.split()[0] for line in done.stdout.splitlines()[1:]]
