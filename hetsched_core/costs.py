@@ -7,9 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from hetsched_core.types import Configuration
 from hetsched_core.values.settings import check_bounds, setting
+
+if TYPE_CHECKING:
+    # For the command line's help alone numpy is not imported.
+    from hetsched_core.types import Configuration
 
 DAY_S = 86_400.0
 
