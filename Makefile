@@ -57,8 +57,9 @@ lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# One more worker than processors: some tests wait.
 test: lint
-	$(BIN)/python -m pytest -n auto -m "smoke or not (slurm or pyslurm)" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) -m "smoke or not (slurm or pyslurm)" $(PYTEST_ARGS)
 
 # Each worker has clusters of its own, and mostly waits for them. xdist's own order would hand out the
 # files of few tests last, which take longest. The smoke test is in `make test`.
