@@ -88,13 +88,17 @@ def test_from_another_host_each_user_sees_its_own_jobs_alone(
         wait_until((tmp_path / "asked").exists, "the daemon's socket", PATIENCE_S)
         job = submitter.submit("--gpu-set=1", seconds=600)
 
-        def seen(user: str | None) -> list[str]:
-            """The jobs that the command shows to a user."""
+        def asked(user: str | None) -> list[str]:
+            """The lines that the command prints to a user."""
             hetsched = str(Path(sys.executable).with_name("hetsched"))
             command = [hetsched, "queue", f"--socket={there}"]
             done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
-            assert done.stdout.startswith("jobid "), done.stderr
-            return [line.split()[0] for line in done.stdout.splitlines()[1:]]
+            return done.stdout.splitlines()
+
+        def seen(user: str | None) -> list[str]:
+            """The jobs that it shows, once the daemon has read Slurm."""
+            wait_until(lambda: bool(asked(user)), "the queue", PATIENCE_S)
+            return [line.split()[0] for line in asked(user)[1:]]
 
         wait_until(lambda: seen(None) == [job], f"job {job} in the queue", PATIENCE_S)
         assert seen("nobody") == []
