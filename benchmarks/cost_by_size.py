@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.hops_rounds import ROUND_S, cluster_of, speeds_of
 from benchmarks.papers.page import filled, markdown
 from benchmarks.plan_worlds import PlanWorld
-from benchmarks.scale_lines import FOLDER, drawing
+from benchmarks.scale_lines import FOLDER, digits, drawing, read, write
 from benchmarks.slowest_plans import measure
 from hetsched_core.policy import policy_names, policy_type
 from hetsched_core.types import (
@@ -152,20 +152,6 @@ def cost_apart(policy: str, gpus: int) -> CostLine:
     return CostLine(**json.loads(done.stdout))
 
 
-def read(file: Path) -> Lines:
-    """Return what a file holds, nothing where there is none."""
-    if not file.exists():
-        return {}
-    lines = (CostLine(**each) for each in json.loads(file.read_text()))
-    return {(line.policy, line.gpus): line for line in lines}
-
-
-def write(file: Path, lines: Lines) -> None:
-    """Write what was measured, a line each."""
-    text = ",\n".join(json.dumps(asdict(lines[key])) for key in sorted(lines))
-    file.write_text(f"[\n{text}\n]\n")
-
-
 def table_of(lines: Lines) -> str:
     """Return the table of the page."""
     sizes = sorted({gpus for _, gpus in lines})
@@ -181,13 +167,8 @@ def _cell(line: CostLine | None) -> str:
         return "–"
     if line.median_s is None or line.slowest_s is None:
         return f"over {MOST_S:g} s"
-    median, slowest = (_digits(1000.0 * each) for each in (line.median_s, line.slowest_s))
+    median, slowest = (digits(1000.0 * each) for each in (line.median_s, line.slowest_s))
     return f"{median} / {slowest}; {line.peak_mib}"
-
-
-def _digits(value: float) -> str:
-    """Return two digits of a number, all before the point."""
-    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def draw(lines: Iterable[CostLine]) -> None:
@@ -225,7 +206,7 @@ def main() -> None:
     if given.one is not None:
         json.dump(asdict(cost_of(policies[0], given.one)), sys.stdout)
         return
-    lines = read(given.json)
+    lines: Lines = read(CostLine, given.json)
     for policy in policies:
         for gpus in sorted(map(int, filter(None, given.gpus.split(",")))):
             line = lines[policy, gpus] = cost_apart(policy, gpus)

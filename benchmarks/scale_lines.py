@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+Line = TypeVar("Line")
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 
@@ -74,6 +79,23 @@ def _draw(
     with drawing(name) as axes:
         draw(axes, numbers)
         axes.legend(frameon=False)
+
+
+def read(kind: Callable[..., Line], file: Path) -> dict[tuple[str, int], Line]:
+    """Return the lines that a file holds, by policy and GPUs; none where there is no file."""
+    lines = json.loads(file.read_text()) if file.exists() else []
+    return {(each["policy"], each["gpus"]): kind(**each) for each in lines}
+
+
+def write(file: Path, lines: Mapping[tuple[str, int], Any]) -> None:
+    """Write what was measured, a line each."""
+    text = ",\n".join(json.dumps(asdict(lines[key])) for key in sorted(lines))
+    file.write_text(f"[\n{text}\n]\n")
+
+
+def digits(value: float) -> str:
+    """Return two digits of a number, all before the point."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 @contextmanager

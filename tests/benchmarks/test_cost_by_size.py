@@ -7,13 +7,14 @@ import resource
 import pytest
 
 from benchmarks import cost_by_size
-from benchmarks.cost_by_size import FILE, PAGE, CostLine, cost_of, read, table_of
+from benchmarks.cost_by_size import FILE, PAGE, CostLine, cost_of, table_of
 from benchmarks.papers.page import filled
+from benchmarks.scale_lines import read
 from hetsched_core.policy import policy_names
 
 
 def test_the_table_is_of_what_was_measured_and_has_every_policy() -> None:
-    page, lines = PAGE.read_text(), read(FILE)
+    page, lines = PAGE.read_text(), read(CostLine, FILE)
     assert {policy for policy, _ in lines} == set(policy_names())
     assert filled(page, {"cost-by-size": table_of(lines)}) == page
 
