@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from hetsched_core.errors import InputError
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.report.history import History, LoggedHistory
-from hetsched_core.report.page import SourceFile
 from hetsched_core.report.result import Result
 from hetsched_core.traces.sacct import parse_zone
 
@@ -60,7 +59,7 @@ def write_report(
             result=result,
             policies=policies,
             histories=tuple(histories),
-            files=tuple(map(SourceFile.of, sources)),
+            files=tuple(map(page.SourceFile.of, sources)),
             command=command_line(context),
             zone=parse_zone(given["tz"]) if given["tz"] else UTC,
             logged=logged,

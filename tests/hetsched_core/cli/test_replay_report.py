@@ -92,7 +92,8 @@ def test_input_in_which_nothing_is_drawn_says_so(hetsched: Run) -> None:
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """A package of the extra that cannot be imported."""
-    for name in [name for name in sys.modules if name.startswith("hetsched_core.report.")]:
+    known = ("hetsched_core.report.", "hetsched_core.cli.replay_report")
+    for name in [name for name in sys.modules if name.startswith(known)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, request.param, None)
     return str(request.param)
