@@ -95,15 +95,41 @@ def raw(where: Path, line: bytes) -> list[bytes]:
 
 
 def as_nobody(code: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    before = f"import os, sys; from pathlib import Path\nos.setuid({NOBODY})\n"
-    command = [sys.executable, "-c", before + code, *map(str, words)]
+    command = [sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-ASK = """
+# Each imports all it needs before it gives root's rights up: Python itself may be root's alone.
+ASK = f"""
+import os, sys
+from pathlib import Path
 from slurm_plugin.api.client import ask
+os.setuid({NOBODY})
 said = ask(Path(sys.argv[1]), "status", user="root", uid="0")
 print(said["user"], said["admin"])
+"""
+
+READ = f"""
+import os, sys
+from slurm_plugin.api.credentials import content_of
+os.setuid({NOBODY})
+try:
+    content_of(sys.argv[1].encode())
+except Exception as error:
+    print(error)
+"""
+
+IMPOSTOR = f"""
+import os, socket
+from slurm_plugin.api.network import parts_of
+os.setuid({NOBODY})
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    channel, _ = server.accept()
+    asked = channel.recv(65536)
+    for part in parts_of(b'{{"user": "the daemon"}}', asked, 0):
+        channel.sendall(part)
+    channel.close()
 """
 
 
@@ -147,12 +173,7 @@ def test_a_credential_that_is_forged_altered_or_read_before_is_not_believed(
 def test_nobody_else_can_read_an_answer(where: Path) -> None:
     asked = credential_of(b'{"ask": "status"}')
     [part] = raw(where, asked)
-    code = (
-        "from slurm_plugin.api.credentials import content_of\n"
-        "try:\n    content_of(sys.argv[1].encode())\n"
-        "except Exception as error:\n    print(error)"
-    )
-    assert "Unauthorized credential" in as_nobody(code, part.decode()).stdout
+    assert "Unauthorized credential" in as_nobody(READ, part.decode()).stdout
     assert b'"user":"root"' in content_of(part)[1]
 
 
@@ -161,26 +182,12 @@ def test_an_answer_of_many_parts_comes_whole(where: Path, many: int) -> None:
     assert ask(where, "much", bytes=str(many)) == {"much": "x" * many}
 
 
-IMPOSTOR = """
-import socket
-from slurm_plugin.api.network import parts_of
-with socket.create_server(("127.0.0.1", 0)) as server:
-    print(server.getsockname()[1], flush=True)
-    channel, _ = server.accept()
-    asked = channel.recv(65536)
-    for part in parts_of(b'{"user": "the daemon"}', asked, 0):
-        channel.sendall(part)
-    channel.close()
-"""
-
-
 @pytest.mark.usefixtures("realm")
 @pytest.mark.parametrize("trusted", ["", "nobody", str(NOBODY)])
 def test_another_user_who_answers_in_the_daemon_s_place_is_not_believed(
     trusted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = f"import os, sys\nos.setuid({NOBODY})\n"
-    words = [sys.executable, "-c", before + IMPOSTOR]
+    words = [sys.executable, "-c", IMPOSTOR]
     monkeypatch.setenv("HETSCHED_DAEMON_USER", trusted)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as impostor:
         try:
