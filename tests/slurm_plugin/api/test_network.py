@@ -54,6 +54,7 @@ def realm(
     yield short_folder
     for pid in short_folder.glob("*/pid"):
         os.kill(int(pid.read_text()), signal.SIGTERM)
+    wait_until(lambda: not any(short_folder.glob("*/pid")), "the end of munged", 60)
 
 
 def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def as_nobody(code: str, *words: str | Path) -> subprocess.CompletedProcess[str]
 
 # Each imports all it needs before it gives root's rights up: Python itself may be root's alone.
 ASK = f"""
-import os, sys
+import encodings.idna, os, sys
 from pathlib import Path
 from slurm_plugin.api.client import ask
 os.setuid({NOBODY})
