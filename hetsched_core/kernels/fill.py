@@ -168,6 +168,8 @@ def fill(
             wide[b] += piece_gpus[e] * piece_nodes[e]
     most = (starts[1:] - starts[:-1]).max()
     tried, gain = np.empty(most, np.bool_), np.empty(most)
+    # What found no room finds none for any job that has nothing, until another gives up nodes.
+    given_up, no_room_at = 0, np.full(len(cost), NOBODY, np.int64)
     for sweep in range(sweeps):
         changed = False
         for j in order:
@@ -188,7 +190,9 @@ def fill(
             untried = 0
             for q in range(first, first + offers):
                 b = bundle[q]
-                tried[q - first] = value[q] <= worth or wide[b] > left
+                tried[q - first] = (
+                    value[q] <= worth or wide[b] > left or (had < 0 and no_room_at[b] == given_up)
+                )
                 untried += not tried[q - first]
                 gain[q - first] = value[q] - cost[b] if sweep == 0 else value[q]
             ranked = np.empty(0, np.int64)
@@ -213,6 +217,9 @@ def fill(
                     choice[j] = first + best
                     left -= wide[b]
                     changed = True
+                    given_up += had >= 0
+                elif had < 0:
+                    no_room_at[b] = given_up
             if had >= 0 and choice[j] < 0:
                 b = bundle[had]
                 _change_all(room, _pieces_of(b, bundle_starts, bought), was, len(was), -1)
