@@ -46,6 +46,7 @@ AT_EVERY_CHANGE = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NOD
 _LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -159,23 +160,66 @@ def task_times(snapshot: Snapshot, job: Job, node: str) -> TaskTimes | None:
     return snapshot.speeds.table(job.profile).tasks.get(gpu_type)
 
 
-def times_on(snapshot: Snapshot, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> tuple[Floats, Floats]:
-    """Return (N, M) T^c and T^s of a task of each of N jobs on each of M GPUs.
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuKinds:
+    """M GPUs by kind: those of one of the K kinds are alike for each of N jobs.
 
-    Infinite and 0 where it cannot run.
+    Attributes:
+        kind: (M,) of each GPU; kinds are numbered in the order of their first GPUs.
+        train_s: (N, K) T^c of a task; infinite where it cannot run.
+        sync_s: (N, K) T^s.
     """
-    places = {node: at for at, node in enumerate(dict.fromkeys(gpu.node for gpu in gpus))}
-    on_node = [places[gpu.node] for gpu in gpus]
-    by_kind: dict[tuple[object, ...], Floats] = {}
-    found = np.empty((len(jobs), 2, len(gpus)))
-    for n, job in enumerate(jobs):
-        kind = job.profile, job.tasks is None, job.gpu_types, job.nodes, job.closed
-        if kind not in by_kind:
-            times = (task_times(snapshot, job, node) for node in places)
-            by_node = [(t.train_s, t.sync_s) if t else (np.inf, 0.0) for t in times]
-            by_kind[kind] = np.array(by_node).reshape(-1, 2)[on_node].T
-        found[n] = by_kind[kind]
-    return found[:, 0], found[:, 1]
+
+    kind: Ints
+    train_s: Floats
+    sync_s: Floats
+
+    @classmethod
+    def merged(cls, kind: Ints, train_s: Floats, sync_s: Floats) -> GpuKinds:
+        """Return as few kinds as there are.
+
+        Args:
+            kind: (M,) of each GPU, numbered in any order.
+            train_s: (N, K) of each kind, which may be like another.
+            sync_s: (N, K).
+        """
+        columns = np.ascontiguousarray(np.vstack([train_s, sync_s]).T)
+        _, which = np.unique(columns, axis=0, return_inverse=True)
+        _, first, alike = np.unique(which.ravel()[kind], return_index=True, return_inverse=True)
+        column = kind[np.sort(first)]
+        return cls(
+            np.argsort(np.argsort(first))[alike],
+            np.ascontiguousarray(train_s[:, column]),
+            np.ascontiguousarray(sync_s[:, column]),
+        )
+
+    def only(self, jobs: Sequence[int]) -> GpuKinds:
+        """Return the kinds for some of the jobs, by position."""
+        return GpuKinds.merged(self.kind, self.train_s[jobs], self.sync_s[jobs])
+
+
+def times_on(snapshot: Snapshot, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> GpuKinds:
+    """Return T^c and T^s of a task of each job on each GPU."""
+    # Nodes of one type on which the same jobs may start.
+    limits = {job.nodes for job in jobs if job.nodes is not None} | {job.closed for job in jobs}
+    signs: dict[tuple[object, ...], tuple[int, str]] = {}
+    kind_of = {}
+    for node in dict.fromkeys(gpu.node for gpu in gpus):
+        sign = snapshot.cluster[node].gpu_type, *(node in limit for limit in limits)
+        kind_of[node], _ = signs.setdefault(sign, (len(signs), node))
+    by_job: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    for job in jobs:
+        if (key := _timed(job)) not in by_job:
+            times = (task_times(snapshot, job, node) for _, node in signs.values())
+            by_job[key] = [(t.train_s, t.sync_s) if t else (np.inf, 0.0) for t in times]
+    found = np.array([by_job[_timed(job)] for job in jobs]).reshape(len(jobs), len(signs), 2)
+    kind = np.array([kind_of[gpu.node] for gpu in gpus], np.int64)
+    return GpuKinds.merged(kind, found[:, :, 0], found[:, :, 1])
+
+
+def _timed(job: Job) -> tuple[object, ...]:
+    """Return what the times of a job's tasks depend on."""
+    return job.profile, job.tasks is None, job.gpu_types, job.nodes, job.closed
 
 
 def room_beside(snapshot: Snapshot, present: Sequence[Crew]) -> FreeGpus:
@@ -308,11 +352,7 @@ class _Host:
         return True
 
 
-def runs_beside(
-    snapshot: Snapshot,
-    gpus: Sequence[Gpu],
-    jobs: Sequence[Job],
-) -> NDArray[np.bool_]:
+def runs_beside(snapshot: Snapshot, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> GpuKinds:
     """Return which jobs' tasks may take turns on which GPUs, whatever else runs then.
 
     Args:
@@ -321,26 +361,33 @@ def runs_beside(
         jobs: the N jobs, those that are to be served first in front.
 
     Returns:
-        (N, M); a row without True is of a job that cannot be served along with those before it.
+        Their times. A job that runs on no kind cannot be served along with those before it.
     """
     hosts = _hosts(snapshot, gpus)
     host_of = [hosts[snapshot.cluster[gpu.node].host] for gpu in gpus]
     shares = np.empty((len(gpus), 2))
     for host in hosts.values():
         shares[host.gpus] = host.shares()
-    able = np.isfinite(times_on(snapshot, gpus, jobs)[0])
+    times = times_on(snapshot, gpus, jobs)
     needs = np.array([(j.cpus_per_gpu, j.memory_mb_per_gpu) for j in jobs]).reshape(-1, 2)
-    for n in range(len(jobs)):
-        if needs[n].any() and not (able[n] & _fits(shares, needs[n])).any():
-            for m in np.flatnonzero(able[n]).tolist():
+    hungry = np.flatnonzero(needs.any(axis=1))
+    if not len(hungry):
+        return times
+    for n in hungry.tolist():
+        able = np.isfinite(times.train_s[n])[times.kind]
+        if not (able & _fits(shares, needs[n])).any():
+            for m in np.flatnonzero(able).tolist():
                 host = host_of[m]
                 if host.reserve(m, needs[n]):
                     shares[host.gpus] = host.shares()
                     break
-    for n in range(len(jobs)):
-        if needs[n].any():
-            able[n] &= _fits(shares, needs[n])
-    return able
+    both = np.column_stack([times.kind, shares])
+    _, first, kind = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    train_s, sync_s = times.train_s[:, times.kind[first]], times.sync_s[:, times.kind[first]]
+    for n in hungry.tolist():
+        barred = ~_fits(shares[first], needs[n])
+        train_s[n, barred], sync_s[n, barred] = np.inf, 0.0
+    return GpuKinds.merged(kind.ravel(), train_s, sync_s)
 
 
 def _fits(shares: Floats, needs: Floats) -> NDArray[np.bool_]:

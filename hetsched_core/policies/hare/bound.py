@@ -157,8 +157,9 @@ def _latest_completions(instance: Instance) -> Floats:
     spare = known.weighted_jct_s - float(weight @ alone)
     with np.errstate(divide="ignore"):
         by_value = arrival + alone + max(spare, 0.0) / weight
-    able = np.isfinite(instance.train_s)
-    longest = np.where(able, instance.train_s + instance.sync_s, 0.0).max(axis=1)
+    times = instance.times
+    able = np.isfinite(times.train_s)
+    longest = np.where(able, times.train_s + times.sync_s, 0.0).max(axis=1)
     one_by_one = float(arrival.max() + instance.tasks @ longest)
     latest = np.minimum(by_value, one_by_one)
     return np.maximum(latest, known.complete_s) * (1.0 + 1e-9)
@@ -172,14 +173,6 @@ def _grid(shortest_s: float, latest_s: float, growth: float) -> Floats:
     return np.concatenate([[0.0], np.cumprod([first, *[growth] * (steps - 1)])])
 
 
-def _able(instance: Instance) -> Bools:
-    """(N, K) whether a job can run on a GPU type."""
-    kinds = instance.gpu_types
-    able = np.zeros((len(instance.rounds), int(kinds.max()) + 1), np.bool_)
-    able[:, kinds] = np.isfinite(instance.train_s)
-    return able
-
-
 def _open(instance: Instance, grid: Floats, latest: Floats) -> Bools:
     """(N, Q) whether a job may run in an interval."""
     open_: Bools = (grid[1:] > instance.arrival_s[:, None]) & (grid[:-1] < latest[:, None])
@@ -188,24 +181,25 @@ def _open(instance: Instance, grid: Floats, latest: Floats) -> Bools:
 
 def _count(instance: Instance, grid: Floats, latest: Floats) -> int:
     """Return how many columns there are."""
-    kinds, intervals = _able(instance).sum(axis=1), _open(instance, grid, latest).sum(axis=1)
+    kinds, intervals = (
+        np.isfinite(instance.times.train_s).sum(axis=1),
+        _open(instance, grid, latest).sum(axis=1),
+    )
     return int(kinds @ intervals)
 
 
 def _columns(instance: Instance, grid: Floats, latest: Floats) -> _Columns:
-    able, open_ = _able(instance), _open(instance, grid, latest)
+    able, open_ = np.isfinite(instance.times.train_s), _open(instance, grid, latest)
     job, kind, interval = np.nonzero(able[:, :, None] & open_[:, None, :])
     return _Columns(job.astype(np.int64), kind.astype(np.int64), interval.astype(np.int64))
 
 
 def _program(instance: Instance, grid: Floats, columns: _Columns, latest: Floats) -> Program:
     jobs, intervals = len(latest), len(grid) - 1
-    kinds = instance.gpu_types
-    one = np.array([np.flatnonzero(kinds == k)[0] for k in range(int(kinds.max()) + 1)])
     n, k, q = columns.job, columns.kind, columns.interval
     count = len(n)
-    train = instance.train_s[n, one[k]]
-    sync = instance.sync_s[n, one[k]]
+    train = instance.times.train_s[n, k]
+    sync = instance.times.sync_s[n, k]
     tasks = instance.tasks.astype(np.float64)
     arrival, rounds, short = instance.arrival_s, instance.rounds, instance.shortest_round_s
     length = np.diff(grid)
@@ -216,7 +210,7 @@ def _program(instance: Instance, grid: Floats, columns: _Columns, latest: Floats
     rows = Rows()
     rows.add(n, z, 1.0, np.ones(jobs), 1.0)
     load = tasks[n] * train
-    gpus = np.bincount(kinds).astype(np.float64)
+    gpus = instance.gpus.astype(np.float64)
     room = (gpus[:, None] * length).ravel()
     # Both sides by what is there: rows of long intervals and of short ones alike.
     at = k * intervals + q

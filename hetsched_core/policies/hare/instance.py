@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.placement.task_gpus import GpuKinds
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -22,8 +24,7 @@ class Instance:
         rounds: (N,) R_n, one that has begun included.
         scale: (N,) tasks of a round.
         first: (N,) tasks of the first round that have not begun, `scale` for a whole round.
-        train_s: (N, M) T^c, infinite where the job cannot run; every job runs somewhere.
-        sync_s: (N, M) T^s.
+        times: T^c and T^s on the K kinds of GPUs; every job runs somewhere.
         free_s: (M,) when each GPU is free.
         in_step_s: (N,) before when the first round does not end, whatever is left of it.
     """
@@ -33,8 +34,7 @@ class Instance:
     rounds: Ints
     scale: Ints
     first: Ints
-    train_s: Floats
-    sync_s: Floats
+    times: GpuKinds
     free_s: Floats
     in_step_s: Floats
 
@@ -48,9 +48,11 @@ class Instance:
         train_s: Floats,
         sync_s: Floats,
     ) -> Instance:
-        """Return an instance of which nothing has begun."""
-        free_s, in_step_s = np.zeros(train_s.shape[1]), np.zeros(len(arrival_s))
-        return cls(arrival_s, weight, rounds, scale, scale, train_s, sync_s, free_s, in_step_s)
+        """Return an instance of which nothing has begun, of (N, M) times on each GPU."""
+        gpus = train_s.shape[1]
+        times = GpuKinds.merged(np.arange(gpus), train_s, sync_s)
+        free_s, in_step_s = np.zeros(gpus), np.zeros(len(arrival_s))
+        return cls(arrival_s, weight, rounds, scale, scale, times, free_s, in_step_s)
 
     @property
     def whole(self) -> bool:
@@ -67,12 +69,9 @@ class Instance:
         return self.first + (self.rounds - 1) * self.scale
 
     @cached_property
-    def gpu_types(self) -> Ints:
-        """(M,) which GPUs are alike for every job: the number of the first of them in order."""
-        both = np.ascontiguousarray(np.vstack([self.train_s, self.sync_s]).T)
-        _, first, kind = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))
-        return np.asarray(rank[kind.ravel()], dtype=np.int64)
+    def gpus(self) -> Ints:
+        """(K,) GPUs of each kind."""
+        return np.bincount(self.times.kind)
 
     @cached_property
     def shortest_round_s(self) -> Floats:
@@ -80,14 +79,11 @@ class Instance:
 
         The least D in {T^s + q T^c} at which the GPUs together train `scale` tasks in time.
         """
-        kinds = self.gpu_types
-        one = np.array([np.flatnonzero(kinds == k)[0] for k in range(int(kinds.max()) + 1)])
-        count = np.bincount(kinds)
         lengths = np.empty(len(self.scale))
         for n, scale in enumerate(self.scale.tolist()):
-            train, sync = self.train_s[n, one], self.sync_s[n, one]
+            train, sync = self.times.train_s[n], self.times.sync_s[n]
             able = np.isfinite(train)
-            train, sync, gpus = train[able], sync[able], count[able]
+            train, sync, gpus = train[able], sync[able], self.gpus[able]
             in_a_row = np.arange(1, scale + 1)
             ends = np.unique(sync[:, None] + in_a_row * train[:, None])
             fit = np.floor((ends[:, None] - sync) / train + 1e-9)

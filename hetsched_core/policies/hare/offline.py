@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement.task_gpus import (
     Gpu,
+    GpuKinds,
     busy_gpus,
     open_task_gpus,
     runs_beside,
@@ -26,7 +26,6 @@ from hetsched_core.placement.task_gpus import (
     task_plan,
     task_times,
     tasks_left,
-    times_on,
 )
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.instance import Instance
@@ -98,14 +97,14 @@ class Hare:
         """Schedule everything that is left, from now to the end."""
         work = _work(snapshot)
         gpus = open_task_gpus(snapshot)
-        able = runs_beside(snapshot, gpus, [each.job for each in work])
-        served = [n for n in range(len(work)) if able[n].any()]
+        times = runs_beside(snapshot, gpus, [each.job for each in work])
+        served = np.flatnonzero(np.isfinite(times.train_s).any(axis=1)).tolist()
         all_served = len(served) == len(work)
         work = [work[n] for n in served]
         sequences: tuple[TaskSequence, ...] = ()
         diagnostics = Diagnostics(method="nothing to schedule")
         if work:
-            instance, rounds_done = _instance(snapshot, work, gpus, able[served])
+            instance, rounds_done = _instance(snapshot, work, gpus, times.only(served))
             found, diagnostics = self.best(instance)
             names = [each.job.id for each in work]
             blocks = blocks_of(found, instance, names, rounds_done)
@@ -157,12 +156,10 @@ def _work(snapshot: Snapshot) -> list[_Work]:
 
 
 def _instance(
-    snapshot: Snapshot, work: Sequence[_Work], gpus: Sequence[Gpu], able: NDArray[np.bool_]
+    snapshot: Snapshot, work: Sequence[_Work], gpus: Sequence[Gpu], times: GpuKinds
 ) -> tuple[Instance, list[int]]:
     """Return the instance, and how many rounds of each job come before it."""
     now = snapshot.now
-    train_s, sync_s = times_on(snapshot, gpus, [each.job for each in work])
-    train_s, sync_s = np.where(able, train_s, np.inf), np.where(able, sync_s, 0.0)
     first = np.zeros(len(work), np.int64)
     rounds = np.zeros(len(work), np.int64)
     scale = np.ones(len(work), np.int64)
@@ -184,12 +181,12 @@ def _instance(
     busy = busy_gpus(snapshot)
     for m, gpu in enumerate(gpus):
         if gpu in busy:
-            times = task_times(snapshot, busy[gpu].job, gpu.node)
+            present = task_times(snapshot, busy[gpu].job, gpu.node)
             # At most: how long the task has run already makes no difference to the sequences.
-            free_s[m] = times.train_s if times else 0.0
+            free_s[m] = present.train_s if present else 0.0
     weight = np.array([each.job.weight for each in work])
     instance = Instance(
-        arrival, weight, rounds, scale, first, train_s, sync_s, free_s, np.maximum(in_step_s, 0.0)
+        arrival, weight, rounds, scale, first, times, free_s, np.maximum(in_step_s, 0.0)
     )
     return instance, done
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hetsched_core.kernels.task_list import fluid
 from hetsched_core.policies.hare.instance import Floats, Instance, Ints
 
 
@@ -31,35 +32,14 @@ def by_fluid_wspt(instance: Instance) -> Ints:
     The GPUs are one server of rate 1; a job takes at most the share at which its rounds follow
     each other in L_n, and what is left goes to the next.
     """
-    speed = (1.0 / instance.train_s).sum(axis=1)
+    times = instance.times
+    # Row by row: all jobs on all GPUs at once would be large.
+    speed = np.array([(1.0 / row)[times.kind].sum() for row in times.train_s])
     work = instance.tasks / speed
     most = np.minimum(1.0, work / (instance.rounds * instance.shortest_round_s))
-    preference = np.lexsort((np.arange(len(work)), -instance.weight / work)).tolist()
-    left = work.copy()
-    begin = np.full(len(work), np.inf)
-    end = np.full(len(work), np.inf)
-    arrivals = np.unique(instance.arrival_s).tolist()
-    now = arrivals.pop(0)
-    while True:
-        share = np.zeros(len(work))
-        free = 1.0
-        for n in preference:
-            if free > 0 and left[n] > 0 and instance.arrival_s[n] <= now:
-                share[n] = min(free, most[n])
-                free -= share[n]
-        served = share > 0
-        if not served.any() and not arrivals:
-            break
-        begin[served & np.isinf(begin)] = now
-        done_s = now + float(np.min(left[served] / share[served])) if served.any() else np.inf
-        until = min(done_s, arrivals[0]) if arrivals else done_s
-        left = left - share * (until - now)
-        over = served & (left <= 1e-9 * work)
-        left[over] = 0.0
-        end[over] = until
-        now = until
-        if arrivals and until == arrivals[0]:
-            arrivals.pop(0)
+    preference = np.lexsort((np.arange(len(work)), -instance.weight / work))
+    begin, end = np.full((2, len(work)), np.inf)
+    fluid(instance.arrival_s, work, most, preference, begin, end)
     return _ordered(instance, begin, end - (end - begin) / instance.rounds)
 
 
@@ -73,7 +53,8 @@ def _ordered(instance: Instance, first_s: Floats, last_s: Floats) -> Ints:
     begins = np.cumsum(instance.rounds) - instance.rounds
     nth = np.arange(len(job)) - np.repeat(begins, instance.rounds)
     step_s = (last_s - first_s) / np.maximum(1, instance.rounds - 1)
-    longest = np.where(np.isfinite(instance.train_s), instance.train_s, 0.0).max(axis=1)
+    train_s = instance.times.train_s
+    longest = np.where(np.isfinite(train_s), train_s, 0.0).max(axis=1)
     h = (first_s + longest / 2.0)[job] + nth * np.maximum(step_s, 0.0)[job]
     rounds = np.lexsort((nth, job, h))
     tasks = np.where(nth == 0, instance.first[job], instance.scale[job])

@@ -53,13 +53,16 @@ def schedule(instance: Instance, order: Ints, choice: GpuChoice) -> Schedule:
     complete_s = np.maximum(instance.arrival_s, instance.in_step_s)
     gpu = np.zeros(len(order), np.int64)
     start_s = np.zeros(len(order))
+    times = instance.times
     list_schedule(
         np.ascontiguousarray(order, np.int64),
         instance.scale,
         instance.first,
         instance.arrival_s,
-        np.ascontiguousarray(instance.train_s),
-        np.ascontiguousarray(instance.sync_s),
+        times.train_s,
+        times.sync_s,
+        np.append(0, np.cumsum(instance.gpus)),
+        np.argsort(times.kind, kind="stable"),
         choice is GpuChoice.EARLIEST_FINISH,
         instance.free_s.copy(),
         gpu,

@@ -38,7 +38,9 @@ def able(cluster: Cluster, *jobs: Job) -> list[list[bool]]:
     one = dict.fromkeys(cluster.gpu_types, 1.0)
     times = {"m": dict.fromkeys(cluster.gpu_types, TaskTimes(1.0, 0.0))}
     snapshot = snapshot_of(cluster, [], speeds=linear_speeds(cluster, {"m": one}, tasks=times))
-    return [list(map(bool, row)) for row in runs_beside(snapshot, open_task_gpus(snapshot), jobs)]
+    kinds = runs_beside(snapshot, open_task_gpus(snapshot), jobs)
+    found: list[list[bool]] = np.isfinite(kinds.train_s)[:, kinds.kind].tolist()
+    return found
 
 
 def test_a_job_too_hungry_for_an_equal_share_has_one_gpu_and_the_others_less() -> None:

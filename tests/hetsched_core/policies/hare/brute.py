@@ -17,7 +17,7 @@ from random import Random
 import numpy as np
 
 from hetsched_core.policies.hare.bound import relax
-from hetsched_core.policies.hare.instance import Instance
+from hetsched_core.policies.hare.instance import Floats, Instance
 from hetsched_core.policies.hare.order import by_fluid_wspt, by_rounds_around, by_rounds_spread
 from hetsched_core.policies.hare.schedule import GpuChoice, schedule
 
@@ -41,10 +41,16 @@ def instance_of(
     )
 
 
+def by_gpu(instance: Instance) -> tuple[Floats, Floats]:
+    """Return (N, M) T^c and T^s on each GPU."""
+    times = instance.times
+    return times.train_s[:, times.kind], times.sync_s[:, times.kind]
+
+
 def alpha_of(instance: Instance) -> float:
     """The spread of task times over GPUs (Theorem 4): max_i of T^c, and of T^s; 0/0 is 1."""
     spread = 1.0
-    for train_s, sync_s in zip(instance.train_s.tolist(), instance.sync_s.tolist(), strict=True):
+    for train_s, sync_s in zip(*map(np.ndarray.tolist, by_gpu(instance)), strict=True):
         able = [m for m, seconds in enumerate(train_s) if seconds < math.inf]
         for times in ([row[m] for m in able] for row in (train_s, sync_s)):
             if max(times) > 0:
@@ -90,7 +96,7 @@ def put(row: tuple[float, ...], at: int, value: float) -> tuple[float, ...]:
 
 def optimum(instance: Instance) -> float:
     """Return the least sum of w (C - a) over all orders of tasks on all GPUs."""
-    train, sync = instance.train_s.tolist(), instance.sync_s.tolist()
+    train, sync = map(np.ndarray.tolist, by_gpu(instance))
     arrival, weight = tuple(instance.arrival_s.tolist()), instance.weight.tolist()
     tasks, scale = instance.tasks.tolist(), instance.scale.tolist()
 

@@ -45,7 +45,7 @@ def test_r10_on_its_own_instances_and_in_its_direction() -> None:
     """At most 5 tasks on 2 GPUs: 0.873, 1.242 and 1.041 by the programme of the example."""
     rng = Random(6)
     drawn = [random_instance(rng, 5, 2) for _ in range(400)]
-    found = [case_of(one) for one in drawn if one.train_s.shape[1] == 2]
+    found = [case_of(one) for one in drawn if len(one.free_s) == 2]
     assert len(found) > 150
     bound = np.mean([c.bound / c.best for c in found])
     available, finish = (
@@ -95,7 +95,7 @@ def test_a_job_alone_is_bounded_by_its_own_length() -> None:
     """3 rounds of 4 tasks on two GPUs of 2 s and one of 5 s: two and two, 4 + 1 s each."""
     alone = instance_of([7], [2], [3], [4], [[2, 2, 5]], [[1, 1, 1]])
     assert alone.shortest_round_s.tolist() == [5.0]
-    assert alone.gpu_types.tolist() == [0, 0, 1]
+    assert alone.times.kind.tolist() == [0, 0, 1]
     assert relax(alone, 1.2).bound_s == pytest.approx(2 * 15.0)
 
 

@@ -9,11 +9,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from hetsched_core.kernels.task_list import fluid
 from hetsched_core.policies.hare.instance import Floats, Instance, Ints
 from hetsched_core.policies.hare.order import by_fluid_wspt, by_rounds_around, by_rounds_spread
 from hetsched_core.policies.hare.schedule import GpuChoice, Schedule, blocks_of, schedule
 from hetsched_core.types import TaskBlock, TaskItem
-from tests.hetsched_core.policies.hare.brute import R1, R2, instance_of, random_instance
+from tests.hetsched_core.policies.hare.brute import R1, R2, by_gpu, instance_of, random_instance
 
 AVAILABLE, FINISH = GpuChoice.EARLIEST_AVAILABLE, GpuChoice.EARLIEST_FINISH
 
@@ -77,7 +78,7 @@ def test_r9_task_gpu_time_depends_on_the_gpus(
 
 def naive(instance: Instance, jobs: Ints, choice: GpuChoice) -> list[tuple[int, float]]:
     """The algorithm as it is written, task by task."""
-    gpus = range(instance.train_s.shape[1])
+    train_s, sync_s = by_gpu(instance)
     free = instance.free_s.tolist()
     ends: dict[int, list[float]] = {}
     placed = []
@@ -88,17 +89,17 @@ def naive(instance: Instance, jobs: Ints, choice: GpuChoice) -> list[tuple[int, 
         opens = float(instance.arrival_s[n])
         if before > 0:
             opens = max(*mine[:before], opens, float(instance.in_step_s[n]))
-        able = [m for m in gpus if instance.train_s[n, m] < np.inf]
+        able = [m for m in range(len(free)) if train_s[n, m] < np.inf]
         if choice is AVAILABLE:
             gpu = min(able, key=lambda m: free[m])
         else:
             gpu = min(
                 able,
-                key=lambda m: max(free[m], opens) + instance.train_s[n, m] + instance.sync_s[n, m],
+                key=lambda m: max(free[m], opens) + train_s[n, m] + sync_s[n, m],
             )
         start = max(free[gpu], opens)
-        free[gpu] = start + instance.train_s[n, gpu]
-        mine.append(free[gpu] + instance.sync_s[n, gpu])
+        free[gpu] = start + train_s[n, gpu]
+        mine.append(free[gpu] + sync_s[n, gpu])
         placed.append((gpu, start))
     return placed
 
@@ -115,7 +116,7 @@ def test_the_kernel_is_the_algorithm_as_it_is_written(choice: GpuChoice) -> None
         instance = replace(
             one,
             first=np.array(begun, np.int64),
-            free_s=np.array([rng.choice((0.0, 2.5)) for _ in range(one.train_s.shape[1])]),
+            free_s=np.array([rng.choice((0.0, 2.5)) for _ in one.free_s]),
             in_step_s=np.array(late),
         )
         jobs = np.repeat(np.arange(len(one.rounds)), instance.tasks)
@@ -149,6 +150,46 @@ def test_a_fluid_serves_most_weight_for_its_work_first_and_waits_for_nobody_to_a
     )
     # B takes 2 s, A the rest; at 5 comes C and goes first: A's rounds begin at 2, 4, 6, 8 or later.
     assert by_fluid_wspt(three).tolist() == [1, 1, 0, 0, 2, 0, 0]
+
+
+def naive_fluid(
+    arrival: Floats, work: Floats, most: Floats, preference: list[int]
+) -> list[tuple[float, float]]:
+    """When each job begins to be served, and has been: from one event to the next."""
+    left, begin, end = work.copy(), np.full(len(work), np.inf), np.full(len(work), np.inf)
+    times = np.unique(arrival).tolist()
+    now = times.pop(0)
+    while True:
+        share, free = np.zeros(len(work)), 1.0
+        for n in preference:
+            if free > 0 and left[n] > 0 and arrival[n] <= now:
+                share[n] = min(free, most[n])
+                free -= share[n]
+        served = share > 0
+        if not served.any() and not times:
+            return list(zip(begin.tolist(), end.tolist(), strict=True))
+        begin[served & np.isinf(begin)] = now
+        ends = [now + float(np.min(left[served] / share[served]))] if served.any() else []
+        until = min(ends + times[:1])
+        left -= share * (until - now)
+        over = served & (left <= 1e-9 * work)
+        left[over], end[over] = 0.0, until
+        now = until
+        times = [t for t in times if t > now]
+
+
+def test_the_fluid_s_kernel_goes_from_one_event_to_the_next() -> None:
+    rng = Random(8)
+    for _ in range(200):
+        jobs = range(rng.randint(1, 12))
+        arrival = np.array([float(rng.randint(0, 9)) for _ in jobs])
+        work = np.array([rng.choice((0.5, 1.0, rng.uniform(0.1, 5.0))) for _ in jobs])
+        most = np.array([rng.choice((1.0, 0.25, rng.uniform(0.01, 1.0))) for _ in jobs])
+        rng.shuffle(preference := list(jobs))
+        begin, end = np.full((2, len(jobs)), np.inf)
+        fluid(arrival, work, most, np.array(preference), begin, end)
+        found = list(zip(begin.tolist(), end.tolist(), strict=True))
+        assert found == naive_fluid(arrival, work, most, preference)
 
 
 def test_what_a_gpu_runs_is_told_by_tasks_rounds_and_repetitions() -> None:
