@@ -39,6 +39,9 @@ _ANY_NUMBER = 1 << 30
 MOST_SPREADS = 64
 """Distributed configurations of one count in one pool; how few nodes hold it is exact."""
 
+FEWER = 4
+"""So many times fewer of them there are where jobs have too many options, and again."""
+
 _MOST_KNOWN = 1 << 14
 """Beyond so many kinds of jobs that are remembered all are forgotten."""
 
@@ -142,6 +145,7 @@ def catalogue_of(
     wants: Ints,
     limits: ClusterLimits,
     neighbours: Neighbours,
+    spreads: int = MOST_SPREADS,
 ) -> Catalogue:
     """Return every configuration on idle nodes.
 
@@ -150,6 +154,7 @@ def catalogue_of(
         wants: (U,) ascending GPU counts.
         limits: what the healthy, idle cluster holds.
         neighbours: which nodes belong together.
+        spreads: how many distributed ones there are of a count in a pool, at most.
     """
     entries = classes.usable.shape[0] * (len(classes.type_from) - 1) * len(wants)
     starts, spread_from = np.zeros(entries + 1, np.int64), np.zeros(entries, np.int64)
@@ -168,7 +173,7 @@ def catalogue_of(
             limits.most,
             limits.shape,
             neighbours is Neighbours.ID,
-            MOST_SPREADS,
+            spreads,
             write,
             size,
             starts,
@@ -276,13 +281,28 @@ class Generator:
         demand, wants = self.demand, tuple(self.demand.wants.tolist())
         return limits_of(self.layout, demand.needs, demand.shapes, wants, self.neighbours)
 
-    def on(self, room: Room) -> IdleConfigurations:
-        """Return the configurations on what is idle."""
+    def on(self, room: Room, spreads: int = MOST_SPREADS) -> IdleConfigurations:
+        """Return the configurations on what is idle, so many distributed ones of a count."""
         demand, by_node = self.demand, self.neighbours is Neighbours.ID
         classes = classes_of(room, demand.needs, self.speeds, by_node=by_node)
-        catalogue = catalogue_of(classes, demand.wants, self.limits, self.neighbours)
+        catalogue = catalogue_of(classes, demand.wants, self.limits, self.neighbours, spreads)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
         return IdleConfigurations(classes, catalogue, segments)
+
+    def within(self, room: Room, jobs: Ints, most: int) -> tuple[IdleConfigurations, int]:
+        """Return the configurations, and how many of the first jobs have `most` options together.
+
+        It is one job at least. Where all have more, there are fewer distributed ones of a count.
+        """
+        spreads = MOST_SPREADS
+        while True:
+            found = self.on(room, spreads)
+            segments = found.segments
+            options = segments.sums(segments.end - segments.begin)[self.demand.kind[jobs]].cumsum()
+            spreads //= FEWER
+            if not len(jobs) or options[-1] <= most or not spreads:
+                break
+        return found, min(len(jobs), max(1, int(np.searchsorted(options, most, "right"))))
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ what the programme becomes for lambda towards infinity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -38,6 +38,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+MOST_OPTIONS = 1_500_000
+"""Options of one programme; 50,000 jobs on 100,000 GPUs have 1.1 million.
+
+With more, there are fewer distributed configurations of a count, and jobs from the queue's end are
+served in turn. Without a limit one plan took 23 s and 1.3 GiB of `benchmarks.slowest_plans`.
+"""
 
 SMALLEST_GAP = 1e-9
 """Values that differ by less than this part of each other count as equal."""
@@ -107,26 +114,44 @@ def plan_once(
         work: what integer programmes may take.
     """
     task = _Task.of(setting, jobs, room)
-    best = task.best(weights)
-    head = 0 if strict else jobs_that_count(best, setting.gap)
+    first = len(task.jobs)
+    best = np.concatenate([task.best(weights[:first]), *_best(setting, jobs, weights, room, first)])
+    wanted = 0 if strict else jobs_that_count(best, setting.gap)
     outcome = SolverOutput(bound=None if strict else 0.0)
-    if head:
-        outcome = task.programme(head, weights, prices, work)
-    if head < len(jobs):
-        left = room.copy()
-        take(left, setting.generator.demand, outcome.placed)
-        in_turn = _Task.of(setting, jobs[head:], left).in_turn(weights[head:])
-        tail = float(best[head:].sum()) if outcome.bound is not None else 0.0
-        outcome = SolverOutput(
+    if head := min(first, wanted):
+        outcome = task.programme(head, weights[:head], prices, work)
+    limits = ("options",) if head < wanted else ()
+    left, at = room.copy(), head
+    take(left, setting.generator.demand, outcome.placed)
+    while at < len(jobs):
+        task = _Task.of(setting, jobs[at:], left)
+        in_turn = task.in_turn(weights[at : at + len(task.jobs)])
+        take(left, setting.generator.demand, in_turn.placed)
+        at += len(task.jobs)
+        outcome = replace(
+            outcome,
             placed={**outcome.placed, **in_turn.placed},
             objective=outcome.objective + in_turn.objective,
-            bound=None if outcome.bound is None else outcome.bound + tail,
-            method=f"{outcome.method}; {in_turn.method}" if head else in_turn.method,
-            limits=outcome.limits,
-            prices=outcome.prices,
-            work=outcome.work,
         )
-    return outcome
+    if head == len(jobs):
+        return outcome
+    turns = f"{len(jobs) - head} in turn"
+    return replace(
+        outcome,
+        bound=None if outcome.bound is None else outcome.bound + float(best[head:].sum()),
+        method=f"{outcome.method}; {turns}" if head else turns,
+        limits=(*outcome.limits, *limits),
+    )
+
+
+def _best(
+    setting: SolverInput, jobs: Ints, weights: Floats, room: Room, at: int
+) -> Iterator[Floats]:
+    """Yield the most that each job from a place in the queue on could add, some at a time."""
+    while at < len(jobs):
+        task = _Task.of(setting, jobs[at:], room)
+        begin, at = at, at + len(task.jobs)
+        yield task.best(weights[begin:at])
 
 
 def jobs_that_count(best: Floats, gap: float) -> int:
@@ -142,7 +167,7 @@ def jobs_that_count(best: Floats, gap: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """The jobs of one plan with everything that each could get.
+    """Jobs of one plan with everything that each could get: no more than `MOST_OPTIONS`.
 
     Attributes:
         setting: what is known.
@@ -162,8 +187,10 @@ class _Task:
 
     @classmethod
     def of(cls, setting: SolverInput, jobs: Ints, room: Room) -> _Task:
+        """Return the task of the first of these jobs, of as many as have so few options."""
         generator = setting.generator
-        generated = generator.on(room)
+        generated, many = generator.within(room, jobs, MOST_OPTIONS)
+        jobs = jobs[:many]
         own = np.full(len(jobs), -1, np.int64)
         if setting.offer_held:
             catalogue, own = _add_held(setting, jobs, room, generated.classes, generated.catalogue)
@@ -204,7 +231,6 @@ class _Task:
         return SolverOutput(
             placed=self._nodes(problem, option),
             objective=float((weights[placed] * problem.options.value[option[placed]]).sum()),
-            method=f"{len(self.jobs)} in turn",
         )
 
     def _problem(self, head: int, weights: Floats) -> ChooseProblem:
