@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from hetsched_core.placement.free import FreeGpus, on_one_node
+from hetsched_core.placement.free import FreeGpus, PerGpu, on_one_node
 from hetsched_core.placement.task_gpus import (
     Crew,
     Gpu,
@@ -40,6 +40,7 @@ from hetsched_core.placement.task_gpus import (
     task_plan,
     task_times,
     tasks_left,
+    times_on,
 )
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
@@ -51,6 +52,7 @@ from hetsched_core.types import (
 )
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 MOST_TOGETHER = 300
 """Jobs that are matched together, some 2 s on 2,048 GPUs; the time grows with their square."""
@@ -79,10 +81,9 @@ class Allox:
         on_gpu = {gpu: crew.view for crew in going for gpu in crew.gpus}
         gpus, busy = open_task_gpus(snapshot), busy_gpus(snapshot)
         waiting = not_begun(snapshot, going)
-        whole = FreeGpus.of(snapshot)
-        durations = np.array([self._durations(snapshot, whole, view, gpus) for view in waiting])
+        durations, kind = self._durations(snapshot, waiting, gpus)
         free_in_s = np.array([self._free_in_s(snapshot, gpu, on_gpu, busy) for gpu in gpus])
-        queues = match_in_turn(durations.reshape(len(waiting), len(gpus)), free_in_s)
+        queues = match_in_turn(durations, free_in_s, kind)
         free, begin = room_beside(snapshot, going), []
         for gpu, queue in zip(gpus, queues, strict=True):
             if gpu not in on_gpu and gpu not in busy:
@@ -107,48 +108,79 @@ class Allox:
         return _training_s(snapshot, busy[gpu], gpu.node) if gpu in busy else 0.0
 
     def _durations(
-        self, snapshot: Snapshot, whole: FreeGpus, view: JobView, gpus: Sequence[Gpu]
-    ) -> list[float]:
-        """Seconds on each GPU; infinite where `whole`, all idle, has too few CPUs or memory."""
-        by_node = {
-            node: self._duration(snapshot, view, node) if _fits(whole, view, node) else math.inf
-            for node in dict.fromkeys(g.node for g in gpus)
-        }
-        return [by_node[g.node] for g in gpus]
+        self, snapshot: Snapshot, waiting: Sequence[JobView], gpus: Sequence[Gpu]
+    ) -> tuple[Floats, Ints]:
+        """Return (N, K) seconds of each job on each kind of GPU, and (G,) the kinds of the GPUs.
+
+        Infinite where a host, all idle, has too few CPUs or memory.
+        """
+        times = times_on(snapshot, gpus, [view.job for view in waiting])
+        tasks = np.array([self._tasks(view) for view in waiting]).reshape(-1, 2)
+        able = np.isfinite(times.train_s)
+        durations = tasks[:, :1] * np.where(able, times.train_s, 0.0) + tasks[:, 1:] * times.sync_s
+        durations[~able] = math.inf
+        whole = FreeGpus.of(snapshot)
+        nodes = dict.fromkeys(gpu.node for gpu in gpus)
+        held: dict[PerGpu, list[bool]] = {}
+        for view in waiting:
+            if (view.job.cpus_per_gpu or view.job.memory_mb_per_gpu) and (
+                needs := PerGpu.of(view.job)
+            ) not in held:
+                fits = {node: _fits(whole, view, node) for node in nodes}
+                held[needs] = [fits[gpu.node] for gpu in gpus]
+        columns = np.array([times.kind, *held.values()]).T
+        _, first, kind = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        durations = durations[:, times.kind[first]]
+        for job, view in enumerate(waiting):
+            if (needs := PerGpu.of(view.job)) in held:
+                durations[job, ~np.array(held[needs], np.bool_)[first]] = math.inf
+        return durations, kind.ravel()
 
     def _duration(self, snapshot: Snapshot, view: JobView, node: str) -> float:
         """Seconds that the tasks of a job not begun take alone on a GPU, all rounds in step.
 
         Infinite if it cannot run there.
         """
-        times, shape = task_times(snapshot, view.job, node), view.job.tasks
-        if times is None or shape is None:
+        times = task_times(snapshot, view.job, node)
+        if times is None:
             return math.inf
-        left, rounds = tasks_left(view)
-        if self.unit_size:
-            left, rounds = shape.scale, 0
+        tasks, rounds = self._tasks(view)
+        return tasks * times.train_s + rounds * times.sync_s
+
+    def _tasks(self, view: JobView) -> tuple[int, int]:
+        """Return how many tasks of a job are to come, and rounds that are to synchronise."""
+        shape = view.job.tasks
+        if shape is None:
+            return 0, 0
+        left, rounds = (shape.scale, 0) if self.unit_size else tasks_left(view)
         # The present round is still to synchronise, also where its last task runs already.
-        return (left + rounds * shape.scale) * times.train_s + (1 + rounds) * times.sync_s
+        return left + rounds * shape.scale, 1 + rounds
 
 
-def match_in_turn(durations: Floats, free_in_s: Floats) -> list[list[int]]:
+def match_in_turn(durations: Floats, free_in_s: Floats, kind: Ints) -> list[list[int]]:
     """Return what `match` does where there are few jobs; of many, the shortest are matched first.
 
     The next are matched behind them, as long as an idle GPU has no job that one of them could be.
     Others are in no queue.
+
+    Args:
+        durations: (N, K) seconds of each job on each kind of GPU, infinite where it cannot run.
+        free_in_s: (G,) seconds until each GPU is free.
+        kind: (G,) of each GPU.
     """
-    queues: list[list[int]] = [[] for _ in range(durations.shape[1])]
+    queues: list[list[int]] = [[] for _ in kind]
     order = np.arange(len(durations))
     if len(order) > MOST_TOGETHER:
         order = np.argsort(durations.min(axis=1, initial=math.inf), kind="stable")
     free_s = free_in_s.astype(np.float64)
     for begin in range(0, len(order), MOST_TOGETHER):
         some = order[begin : begin + MOST_TOGETHER]
-        for gpu, queue in enumerate(match(durations[some], free_s)):
-            queues[gpu] += (jobs := some[queue].tolist())
-            free_s[gpu] += durations[jobs, gpu].sum()
-        bare = [at for at, queue in enumerate(queues) if not queue and free_in_s[at] == 0]
-        if not np.isfinite(durations[order[begin + MOST_TOGETHER :]][:, bare]).any():
+        for gpu, queue in enumerate(match(durations[some][:, kind], free_s)):
+            if queue:
+                queues[gpu] += (jobs := some[queue].tolist())
+                free_s[gpu] += durations[jobs, kind[gpu]].sum()
+        bare = {kind[at] for at, queue in enumerate(queues) if not queue and free_in_s[at] == 0}
+        if not np.isfinite(durations[order[begin + MOST_TOGETHER :]][:, sorted(bare)]).any():
             break
     return queues
 
@@ -159,7 +191,8 @@ def match(durations: Floats, free_in_s: Floats, delays: Floats | None = None) ->
     A matching of jobs to (GPU, k-th from the end) of least cost: the job's own duration, k - 1
     times the delay that it is to those behind it, and the GPU's. Places far from the end are left
     out at first: where the farthest on a GPU is not taken, no cheaper matching takes one farther
-    still there. So there are never many more places than GPUs and jobs together need.
+    still there. So there are never many more places than GPUs and jobs together need. Of GPUs that
+    are alike only as many are looked at as there are jobs, those that are free first.
 
     Args:
         durations: (N, G) seconds of each job on each GPU, infinite where it cannot run.
@@ -174,16 +207,17 @@ def match(durations: Floats, free_in_s: Floats, delays: Floats | None = None) ->
     able = np.flatnonzero(np.isfinite(durations).any(axis=1)) if queues else np.zeros(0, np.intp)
     if able.size == 0:
         return queues
-    times = durations[able]
+    delays = durations if delays is None else delays
+    waits = np.broadcast_to(free_in_s, durations.shape)
+    which = _looked_at(durations[able], delays[able], waits[able])
+    some = np.ix_(able, which)
+    times, many = durations[some], len(able)
     barred = ~np.isfinite(times)
     times = np.where(barred, 0.0, times)
-    delays = durations if delays is None else delays
-    held_up = np.where(barred, 0.0, delays[able])
-    waits = np.broadcast_to(free_in_s, durations.shape)[able]
-    many = len(able)
-    places = np.full(len(queues), min(many, -(-many // len(queues)) + 1))
+    held_up, waits = np.where(barred, 0.0, delays[some]), waits[some]
+    places = np.full(len(which), min(many, -(-many // len(which)) + 1))
     while True:
-        of = np.repeat(np.arange(len(queues)), places)
+        of = np.repeat(np.arange(len(which)), places)
         k = np.arange(1, len(of) + 1) - np.repeat(np.cumsum(places) - places, places)
         cost = held_up[:, of] * k
         cost += (times - held_up + waits)[:, of]
@@ -194,21 +228,43 @@ def match(durations: Floats, free_in_s: Floats, delays: Floats | None = None) ->
             # Too few places for jobs that run on few GPUs; each left over finds all of its taken.
             job, slots = linear_sum_assignment(barred[:, of].astype(np.float64))
             able_there = slots[~barred[job, of[slots]]]
-            full = np.bincount(of[able_there], minlength=len(queues)) == places
+            full = np.bincount(of[able_there], minlength=len(which)) == places
         else:
             gpu = of[slots]
             farthest = slots[k[slots] == places[gpu]]
-            full = (np.bincount(of[farthest], minlength=len(queues)) > 0) & (places < many)
+            full = (np.bincount(of[farthest], minlength=len(which)) > 0) & (places < many)
             if not full.any():
                 break
         places[full] = np.minimum(many, 2 * places[full])
-    for job, at in zip(able.tolist(), gpu.tolist(), strict=True):
+    for job, at in zip(able.tolist(), which[gpu].tolist(), strict=True):
         queues[at].append(job)
     # A matching of least cost puts the shortest first; of equals, the first is to go first.
     return [
-        [queue[k] for k in np.argsort(delays[queue, at], kind="stable")]
+        [queue[k] for k in np.argsort(delays[queue, at], kind="stable")] if queue else queue
         for at, queue in enumerate(queues)
     ]
+
+
+def _looked_at(durations: Floats, delays: Floats, waits: Floats) -> Ints:
+    """Return the GPUs, of those alike as many as there are jobs: of (N, G), those free first.
+
+    With more, one would have no job, and could as well be the one that is free last.
+    """
+    jobs, gpus = durations.shape
+    if gpus <= jobs:
+        return np.arange(gpus)
+    last_s = waits.max(axis=0)
+    # Where jobs wait unlike times for one GPU, which is free first is not to be told.
+    unlike = np.flatnonzero(last_s > waits.min(axis=0))
+    columns = [durations, delays]
+    if len(unlike):
+        columns.append(np.where(np.isin(np.arange(gpus), unlike), waits, -1.0))
+    seen: dict[bytes, int] = {}
+    rows = np.ascontiguousarray(np.vstack(columns).T)
+    kind = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows])
+    order = np.lexsort((last_s, kind))
+    nth = np.arange(gpus) - np.searchsorted(kind[order], kind[order])
+    return np.sort(order[nth < jobs])
 
 
 def _training_s(snapshot: Snapshot, view: JobView, node: str) -> float:

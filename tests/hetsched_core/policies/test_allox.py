@@ -99,10 +99,10 @@ def test_of_many_jobs_the_shortest_are_matched_first_until_no_idle_gpu_is_left(
     free_in_s = np.array(
         data.draw(st.lists(st.sampled_from((0.0, 4.0)), min_size=gpus, max_size=gpus))
     )
-    assert match_in_turn(durations, free_in_s) == match(durations, free_in_s)
+    assert match_in_turn(durations, free_in_s, np.arange(gpus)) == match(durations, free_in_s)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hetsched_core.policies.allox.MOST_TOGETHER", 2)
-        queues, again = (match_in_turn(durations, free_in_s) for _ in range(2))
+        queues, again = (match_in_turn(durations, free_in_s, np.arange(gpus)) for _ in range(2))
     assert queues == again
     queued = [job for queue in queues for job in queue]
     assert len(set(queued)) == len(queued)
@@ -127,7 +127,7 @@ def test_for_a_gpu_that_no_job_can_use_nothing_is_matched() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hetsched_core.policies.allox.match", noting)
-        queues = match_in_turn(durations, np.zeros(3))
+        queues = match_in_turn(durations, np.zeros(3), np.arange(3))
     assert matched == [MOST_TOGETHER]
     assert [len(queue) for queue in queues] == [150, 150, 0]
 
