@@ -233,15 +233,20 @@ class _Gpus:
         """
         if count in self._free_for:
             return self._free_for[count]
-        free_in_s = self._free_in_s.copy()
-        for at, node in enumerate(self._nodes) if count > 1 else ():
-            mine = self._on_node == at
-            among = self._free_in_s[mine if count <= node.gpus else self._types == node.gpu_type]
+        whole = np.array([node.gpus for node in self._nodes], np.int64) >= count
+        many = np.bincount(self._on_node, minlength=len(self._nodes))
+        last_s = np.zeros(len(self._nodes))
+        # On each node by itself, the GPUs that are free first in front.
+        in_order = self._free_in_s[np.lexsort((self._free_in_s, self._on_node))]
+        alone = whole & (many >= count)
+        last_s[alone] = in_order[(np.cumsum(many) - many)[alone] + count - 1]
+        of_type = np.array([node.gpu_type for node in self._nodes])
+        for gpu_type in np.unique(of_type):
+            among = self._free_in_s[self._types == gpu_type]
             if len(among) >= count:
-                last = np.partition(among, count - 1)[count - 1]
-                free_in_s[mine] = np.maximum(free_in_s[mine], last)
-        self._free_for[count] = free_in_s
-        return free_in_s
+                last_s[~whole & (of_type == gpu_type)] = np.partition(among, count - 1)[count - 1]
+        self._free_for[count] = np.maximum(self._free_in_s, last_s[self._on_node])
+        return self._free_for[count]
 
     def _run_s(self, view: JobView, way: Way) -> Floats:
         """Return the seconds that a job takes from each node's GPUs on; infinite where not."""
