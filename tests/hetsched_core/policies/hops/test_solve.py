@@ -202,6 +202,32 @@ def test_in_turn_everybody_has_the_best_that_those_before_leave(world: World) ->
                 left[node] -= gpus
 
 
+@given(worlds(), st.integers(1, 20))
+def test_of_more_options_than_a_programme_may_have_those_behind_are_served_in_turn(
+    world: World, most: int
+) -> None:
+    in_turn = planned(world, Neighbours.ID, halving(world), math.inf)[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched_core.policies.hops.solve.MOST_OPTIONS", most)
+        outcome, got, weights = planned(world, Neighbours.ID, halving(world), 1.0)
+        assert planned(world, Neighbours.ID, halving(world), math.inf)[1] == in_turn
+    left = world.idle
+    for config in got:
+        for node, gpus in config or ():
+            left[node] -= gpus
+    assert min(left) >= 0
+    gains = world.gains(Neighbours.ID)
+    values = [
+        {c: w * gain for c, gain in each.items()} for w, each in zip(weights, gains, strict=True)
+    ]
+    best = max(value for value, _ in naive.choices(values, world.idle))
+    worth = sum(each[c] for each, c in zip(values, got, strict=True) if c is not None)
+    assert outcome.bound is not None
+    assert worth * (1 - 1e-9) <= best <= outcome.bound * (1 + 1e-9)
+    able = [len(each) for each in gains if each]
+    assert ("options" in outcome.limits) == (len(able) > 1 and sum(able) > most)
+
+
 @given(worlds())
 def test_at_large_lambda_whoever_weighs_nothing_takes_what_is_left(world: World) -> None:
     outcome, got, _ = planned(world, Neighbours.ID, halving(world), 60.0, gap=5e-4)
