@@ -12,6 +12,7 @@ one job share a node where they are small enough.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -145,6 +146,10 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
         columns = options.piece_class[mine], options.piece_gpus[mine], options.piece_nodes[mine]
         for of_class, each, many in zip(*(column.tolist() for column in columns), strict=True):
             alike[of_class, each] += many
+        # `product` puts all that it is given together beforehand.
+        counts = (math.comb(int(classes.count[c]), times) for (c, _), times in alike.items())
+        if math.prod(counts) > _MOST_OPTIONS:
+            return None
         ways = product(
             *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
         )

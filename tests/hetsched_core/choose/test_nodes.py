@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from hetsched_core.choose import ChooseProblem, JobPieces, assign_nodes, choose
+from hetsched_core.choose.nodes import node_by_node
 from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import Ints, Pieces, assigned, faults, problem_of
 
@@ -125,3 +128,16 @@ def test_random_changes_of_a_full_cluster_move_few_of_those_who_stay() -> None:
         could += len(held.node)
         stayed += sum(has(held, j) == has(placed, j) != [] for j in range(len(jobs)))
     assert stayed >= 0.95 * could
+
+
+def test_a_job_that_could_be_on_nodes_in_a_million_ways_is_not_looked_at_node_by_node() -> None:
+    few, many = (problem_of([(4, nodes)], [[(1.0, [(0, 2)] * 3)]]) for nodes in (5, 200))
+    by_node = node_by_node(few)
+    assert by_node is not None
+    assert len(by_node[0].options) == 10
+    tracemalloc.start()
+    try:
+        assert node_by_node(many) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
