@@ -26,6 +26,7 @@ from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backen
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
+from slurm_plugin.daemon.process.run import collect_seldom
 from slurm_plugin.testbed import default_cache, fake_nodes, install
 from tests.slurm_plugin.clusters import up
 
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--cycles", type=int, default=60)
     chosen = parser.parse_args()
+    collect_seldom()
     installed = install(default_cache())
     with (
         up(installed, fake_nodes(chosen.nodes)) as cluster,
