@@ -13,28 +13,34 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
-from statistics import median
+from statistics import mean
+from typing import Self
 
+import cattrs
 import click
 
 from benchmarks.live import enforcing
-from hetsched_core.measures.metrics import Measures, measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.throughput import ProfileSet, builtin_speeds, profile_set
 from hetsched_core.types import Cluster, Job, Node, RequirementSet, Submission
 from slurm_plugin.daemon.settings import LIVE_SHAPES
 from slurm_plugin.testbed import FakeSite, Partition, Testbed, default_cache, fake_nodes, install
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.accounts import accounted
+from tests.slurm_plugin.accounts import Accounted, accounted_runs
 from tests.slurm_plugin.clusters import up
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,36 +93,33 @@ exec {python} -m job_wrappers.stub --samples={samples} --batch=1000000000 --gpu-
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What became of a job under Slurm, in seconds since the first round began."""
+    """What became of a job under Slurm, in seconds since the first round began.
+
+    `runs` are when each began, and what it held.
+    """
 
     job: str
     submit_s: float
     end_s: float
     restarts: int
+    runs: tuple[tuple[float, str], ...]
+
+    @classmethod
+    def of(cls, submit_s: float, rows: Sequence[Accounted], origin_s: float) -> Self:
+        """Return what Slurm's accounts say of a job, from the time of its submission on."""
+        ran = [row for row in rows if row.nodes]
+        begun_s, ended_s = (
+            [datetime.fromisoformat(text).timestamp() - origin_s for text in texts]
+            for texts in ([row.start for row in ran], [row.end for row in ran])
+        )
+        held = [held_on((node, row.gpus // len(row.nodes)) for node in row.nodes) for row in ran]
+        runs = tuple(zip(begun_s, held, strict=True))
+        return cls(rows[-1].job, submit_s, ended_s[-1], rows[-1].restarts, runs)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRun:
-    """The jobs of a live run in the order of the workload.
-
-    `start_s` are the seconds until a run worked since its job had come, another had ended or a
-    round had begun, whichever was last.
-    """
-
-    jobs: tuple[Lived, ...]
-    start_s: tuple[float, ...]
-
-    @property
-    def makespan_s(self) -> float:
-        return max(job.end_s for job in self.jobs) - min(job.submit_s for job in self.jobs)
-
-    @property
-    def mean_jct_s(self) -> float:
-        return sum(job.end_s - job.submit_s for job in self.jobs) / len(self.jobs)
-
-    @property
-    def restarts(self) -> int:
-        return sum(job.restarts for job in self.jobs)
+def held_on(pieces: Iterable[tuple[str, int]]) -> str:
+    """Return GPUs by node as text, which is the same for the same ones."""
+    return "+".join(f"{node}:{gpus}" for node, gpus in sorted(pieces))
 
 
 def drawn(seed: int) -> tuple[Submission, ...]:
@@ -151,53 +154,72 @@ def main() -> None:
         rows.append(row(policy, live, submissions))
     click.echo(
         "| policy | makespan live | replay | replay / live | mean JCT live | replay "
-        "| replay / live | restarts live | replay | to start: median, longest |\n"
+        "| replay / live | restarts live | replay | first starts alike |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows)
     )
 
 
-def row(policy: str, live: LiveRun, submissions: Sequence[Submission]) -> str:
+def row(policy: str, live: Sequence[Lived], submissions: Sequence[Submission]) -> str:
     """Return a row of the table; in brackets, from where to where the shifted replays reach."""
     draw = random.Random(0)
-    whole = replayed(policy, submissions, live, lambda: 0.0)
-    shifted = [
-        replayed(policy, submissions, live, lambda: draw.uniform(-CYCLE_S / 2, CYCLE_S / 2))
-        for _ in range(SHIFTED)
-    ]
+    log = replayed(policy, submissions, live, lambda: 0.0)
+    shifts = [lambda: draw.uniform(-CYCLE_S / 2, CYCLE_S / 2)] * SHIFTED
+    whole, *shifted = (
+        measure(each, SPEEDS)
+        for each in (log, *(replayed(policy, submissions, live, shift_s) for shift_s in shifts))
+    )
     cells = []
-    for one, other in (("makespan_s", "makespan_s"), ("mean_jct_s", "avg_jct_s")):
-        seen, again = getattr(live, one), getattr(whole, other)
-        others = [getattr(each, other) for each in shifted]
+    makespan_s = max(job.end_s for job in live) - min(job.submit_s for job in live)
+    mean_jct_s = mean(job.end_s - job.submit_s for job in live)
+    for seen, name in ((makespan_s, "makespan_s"), (mean_jct_s, "avg_jct_s")):
+        again, *others = (getattr(each, name) for each in (whole, *shifted))
         around = f"{again:.0f} s ({min(others):.0f} to {max(others):.0f})"
         cells += [f"{seen:.0f} s", around, f"{again / seen:.3f}"]
-    others = [each.restarts for each in shifted]
-    cells += [f"{live.restarts}", f"{whole.restarts} ({min(others)} to {max(others)})"]
-    cells.append(f"{median(live.start_s):.1f} s, {max(live.start_s):.1f} s")
+    restarts = [each.restarts for each in shifted]
+    cells.append(f"{sum(job.restarts for job in live)}")
+    cells.append(f"{whole.restarts} ({min(restarts)} to {max(restarts)})")
+    cells.append(f"{alike(live, log)} of {sum(len(job.runs) for job in live)}")
     return f"| `{policy}` | {' | '.join(cells)} |"
 
 
 def replayed(
-    policy: str, submissions: Sequence[Submission], live: LiveRun, shift_s: Callable[[], float]
-) -> Measures:
-    """Return the measures of a replay of the jobs, submitted when they were.
+    policy: str,
+    submissions: Sequence[Submission],
+    live: Sequence[Lived],
+    shift_s: Callable[[], float],
+) -> RunLog:
+    """Return what happens in a replay of the jobs, submitted when they were.
 
     Each submission, and how long starts of the job take, are moved by what `shift_s` returns.
     """
     jobs = []
-    for each, seen in zip(submissions, live.jobs, strict=True):
+    for each, seen in zip(submissions, live, strict=True):
         job = replace(each.job, id=seen.job, submit_s=max(0.0, seen.submit_s + shift_s()))
         cost_s = SETTINGS.restart_cost_s + shift_s()
         jobs.append(replace(each, job=job, start_cost_s=cost_s, restart_cost_s=cost_s))
-    return measure(simulate(jobs, CLUSTER, make_policy(policy), SPEEDS, SETTINGS), SPEEDS)
+    return simulate(jobs, CLUSTER, make_policy(policy), SPEEDS, SETTINGS)
 
 
-def lived(policy: str, submissions: Sequence[Submission], folder: Path) -> LiveRun:
+def alike(live: Sequence[Lived], log: RunLog) -> int:
+    """Return how many runs began live before the first that was not the same in the replay."""
+    again = defaultdict[str, list[tuple[float, str]]](list)
+    for run in log.runs:
+        again[run.job].append((run.since_s, held_on(run.configuration)))
+    apart_s = [
+        min(one[0], other[0])
+        for job in live
+        for one, other in zip_longest(job.runs, again[job.job], fillvalue=(math.inf, ""))
+        if one[1] != other[1]
+    ]
+    first_s = min(apart_s, default=math.inf)
+    return sum(at_s < first_s for job in live for at_s, _ in job.runs)
+
+
+def lived(policy: str, submissions: Sequence[Submission], folder: Path) -> tuple[Lived, ...]:
     """Run the jobs on a cluster of their own, unless the folder holds what came of that."""
     told = folder / "live.json"
     if told.exists():
-        found = json.loads(told.read_text())
-        jobs = tuple(Lived(**job) for job in found.pop("jobs"))
-        return LiveRun(jobs, tuple(found["start_s"]))
+        return cattrs.structure(json.loads(told.read_text()), tuple[Lived, ...])
     (folder / "spool").mkdir(parents=True)
     options = (
         *(f"--policy={policy}", f"--spool={folder}/spool", "--spool-s=2", f"--cycle-s={CYCLE_S}"),
@@ -217,32 +239,12 @@ def lived(policy: str, submissions: Sequence[Submission], folder: Path) -> LiveR
                 ids.append(submit(cluster, each, folder))
                 at_s.append(time.time() - origin_s)
             _await_end(cluster)
-        rows = accounted(cluster, ids)
-    ended_s = [datetime.fromisoformat(rows[job].end).timestamp() - origin_s for job in ids]
-    restarts = [rows[job].restarts for job in ids]
-    jobs = tuple(map(Lived, ids, at_s, ended_s, restarts))
-    came_s = dict(zip(ids, at_s, strict=True))
-    live = LiveRun(jobs, started_in_s(folder / "spool", came_s, origin_s))
-    told.write_text(json.dumps(asdict(live)))
-    return live
-
-
-def started_in_s(spool: Path, came_s: Mapping[str, float], origin_s: float) -> tuple[float, ...]:
-    """Return how long runs took to work, from what they tell; jobs came `came_s` after a time."""
-    begun, ended_s = [], []
-    for path in spool.glob("*/*.0.jsonl"):
-        told = [json.loads(line) for line in path.read_text().splitlines()]
-        first, last = told[0], told[-1]
-        at_s = first["at_s"] - origin_s
-        if first["job"] in came_s:
-            begun.append((at_s, came_s[first["job"]]))
-        if last["type"] == "end" and last["how"] == "completed":
-            ended_s.append(at_s + last["t_s"])
-    round_s = SETTINGS.round_s
-    return tuple(
-        at_s - max(s for s in (came, round_s * (at_s // round_s), *ended_s) if s < at_s)
-        for at_s, came in begun
+        accounts = accounted_runs(cluster, ids)
+    live = tuple(
+        Lived.of(came_s, accounts[job], origin_s) for job, came_s in zip(ids, at_s, strict=True)
     )
+    told.write_text(json.dumps([asdict(job) for job in live]))
+    return live
 
 
 def submit(cluster: Testbed, each: Submission, folder: Path) -> str:
