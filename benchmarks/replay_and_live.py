@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import zip_longest
 from pathlib import Path
 from statistics import mean
 from typing import Self
@@ -75,7 +73,7 @@ SHIFTED = 20
 EARLY_S = 2.0
 """The first job comes so long before a round, in which it is then planned, as in a replay."""
 
-LATEST_S = 2400.0
+ALIKE_S, LATEST_S = 3.0, 2400.0
 
 SCRIPT = """\
 #!/bin/bash
@@ -118,8 +116,8 @@ class Lived:
 
 
 def held_on(pieces: Iterable[tuple[str, int]]) -> str:
-    """Return GPUs by node as text, which is the same for the same ones."""
-    return "+".join(f"{node}:{gpus}" for node, gpus in sorted(pieces))
+    """Return how many GPUs of which type are held on each node; nodes of a type are alike."""
+    return "+".join(sorted(f"{gpus} {CLUSTER[node].gpu_type}" for node, gpus in pieces))
 
 
 def drawn(seed: int) -> tuple[Submission, ...]:
@@ -154,7 +152,7 @@ def main() -> None:
         rows.append(row(policy, live, submissions))
     click.echo(
         "| policy | makespan live | replay | replay / live | mean JCT live | replay "
-        "| replay / live | restarts live | replay | first starts alike |\n"
+        "| replay / live | restarts live | replay | starts alike |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows)
     )
 
@@ -201,18 +199,15 @@ def replayed(
 
 
 def alike(live: Sequence[Lived], log: RunLog) -> int:
-    """Return how many runs began live before the first that was not the same in the replay."""
+    """Return how many runs began live as in the replay, within `ALIKE_S`, on the like GPUs."""
     again = defaultdict[str, list[tuple[float, str]]](list)
     for run in log.runs:
         again[run.job].append((run.since_s, held_on(run.configuration)))
-    apart_s = [
-        min(one[0], other[0])
+    return sum(
+        any(abs(other_s - at_s) < ALIKE_S and held == other for other_s, other in again[job.job])
         for job in live
-        for one, other in zip_longest(job.runs, again[job.job], fillvalue=(math.inf, ""))
-        if one[1] != other[1]
-    ]
-    first_s = min(apart_s, default=math.inf)
-    return sum(at_s < first_s for job in live for at_s, _ in job.runs)
+        for at_s, held in job.runs
+    )
 
 
 def lived(policy: str, submissions: Sequence[Submission], folder: Path) -> tuple[Lived, ...]:
