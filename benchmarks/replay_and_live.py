@@ -198,22 +198,26 @@ def replayed(
 ) -> tuple[Lived, ...]:
     """Return what becomes of the jobs in a replay, submitted when they were.
 
-    Each submission, and how long starts of the job take, are moved by what `shift_s` returns.
+    The look of the daemon, each submission and how long starts of a job take are moved by what
+    `shift_s` returns.
     """
     jobs = [GRID]
     for each, seen in zip(submissions, live, strict=True):
         at_s = SETTINGS.round_s + seen.submit_s + shift_s()
-        job = replace(each.job, id=seen.job, submit_s=at_s)
+        # As the daemon takes what Slurm tells in whole seconds: a second before that, by number.
+        told_s = math.floor(at_s) - 1.0 + int(seen.job) / 1e6
+        job = replace(each.job, id=seen.job, submit_s=told_s, eligible_s=at_s)
         cost_s = SETTINGS.restart_cost_s + shift_s()
         jobs.append(replace(each, job=job, start_cost_s=cost_s, restart_cost_s=cost_s))
-    log = simulate(jobs, CLUSTER, make_policy(policy), SPEEDS, SETTINGS)
+    settings = replace(SETTINGS, decision_s=SETTINGS.decision_s + shift_s())
+    log = simulate(jobs, CLUSTER, make_policy(policy), SPEEDS, settings)
     runs = defaultdict[str, list[tuple[float, str]]](list)
     for run in log.runs:
         runs[run.job].append((run.since_s - SETTINGS.round_s, held_on(run.configuration)))
     grid_s = SETTINGS.round_s
     found = {}
     for one in log.jobs:
-        submit_s, end_s = one.job.submit_s - grid_s, (one.end_s or math.inf) - grid_s
+        submit_s, end_s = one.job.eligible_from_s - grid_s, (one.end_s or math.inf) - grid_s
         found[one.job.id] = Lived(
             one.job.id, submit_s, end_s, one.restarts, tuple(runs[one.job.id])
         )
