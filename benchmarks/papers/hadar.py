@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers.comparison_inputs import SWEEPS, write_sweeps
 from benchmarks.papers.comparison_runs import JCT, MAKESPAN, run_sweep
-from benchmarks.papers.fidelity import STATIC, load
-from benchmarks.papers.hadar_jobs import drawn, least
+from benchmarks.papers.hadar_jobs import calibrated_jobs, drawn, least, static_jobs
 from benchmarks.papers.page import (
     PAGES,
     PageSample,
@@ -43,6 +42,7 @@ from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
+from hetsched_core.traces.load import ReplayInputs
 from hetsched_core.types import Cluster, Node, Submission
 from tests.hetsched_core.worlds import linear_speeds, submission
 
@@ -118,29 +118,37 @@ PAPER_TTD = {"gavel": 1.21, "tiresias": 1.35, "yarn-cs": 1.67}
 PAPER_MEDIAN = {"gavel": 1.20, "tiresias": 1.40}
 
 
+Jobs = Callable[[Path], ReplayInputs]
+"""What reads jobs, all there at the start, from the directory of public data."""
+
+
 @cache
-def static_run(folder: Path, name: str, settings: tuple[tuple[str, str], ...]) -> RunLog:
+def static_run(
+    folder: Path, jobs: Jobs, name: str, settings: tuple[tuple[str, str], ...]
+) -> RunLog:
     """Run the 480 jobs; spreading a job over nodes costs what Gavel measured."""
     costs = SimulationSettings(round_s=ROUND_S, restart_cost_s=RESTART_S)
-    return replayed(load(STATIC, folder, blind=False), make_policy(name, dict(settings)), costs)
+    return replayed(jobs(folder), make_policy(name, dict(settings)), costs)
 
 
-def static_measures(folder: Path, variant: Variant) -> tuple[RunLog, Measures]:
+def static_measures(
+    folder: Path, variant: Variant, jobs: Jobs = static_jobs
+) -> tuple[RunLog, Measures]:
     """Return the run log and its measures."""
-    log = static_run(folder, variant[0], tuple(variant[1].items()))
-    measures = measure(log, load(STATIC, folder, blind=False).speeds)
+    log = static_run(folder, jobs, variant[0], tuple(variant[1].items()))
+    measures = measure(log, jobs(folder).speeds)
     assert measures.completed == measures.jobs
     return log, measures
 
 
 def changing_rounds(log: RunLog) -> float:
-    """Return the share of rounds at whose start a run began."""
-    return len({run.since_s for run in log.runs}) / log.rounds
+    """Return the share of rounds in which a run began."""
+    return len({run.since_s // ROUND_S for run in log.runs}) / log.rounds
 
 
-def static(folder: Path) -> str:
+def static(folder: Path, jobs: Jobs = static_jobs) -> str:
     """Return absolute figures of each policy, and its ratios over both ways of replanning."""
-    found = {name_of(v): static_measures(folder, v) for v in STATIC_RIVALS}
+    found = {name_of(v): static_measures(folder, v, jobs) for v in STATIC_RIVALS}
     base = [found[name_of(v)][1] for v in (HADAR, HADAR_FULL)]
     lines = []
     for name, (log, m) in found.items():
@@ -189,11 +197,11 @@ def static(folder: Path) -> str:
     return markdown(heads, lines)
 
 
-def spread(folder: Path) -> str:
-    """Return how much of the GPU time under Hadar is on several nodes, and on several types."""
+def spread(folder: Path, jobs: Jobs = static_jobs) -> str:
+    """Return how much of the GPU time is on several nodes, and on several types."""
     lines = []
-    for variant in (HADAR, HADAR_FULL):
-        log, _ = static_measures(folder, variant)
+    for variant in (HADAR, HADAR_FULL, GAVEL):
+        log, _ = static_measures(folder, variant, jobs)
         cluster = log.header.cluster
         total = several = mixed = 0.0
         for run in log.runs:
@@ -520,6 +528,9 @@ FIGURES = {
     "static": lambda: static(data_folder()),
     "spread": lambda: spread(data_folder()),
     "least": lambda: least(data_folder()),
+    "calibrated": lambda: static(data_folder(), calibrated_jobs),
+    "calibrated-spread": lambda: spread(data_folder(), calibrated_jobs),
+    "calibrated-least": lambda: least(data_folder(), calibrated_jobs),
     "drawn": lambda: drawn(data_folder()),
     "speeds": speeds_table,
     "gains": gain_table,
@@ -531,7 +542,10 @@ FIGURES = {
     "bound": bound,
     "decisions": decisions,
 }
-QUICK = ("fig1", "spread", "static", "least", "speeds", "aws", "lab", "gains", "orders", "bound")
+QUICK = (
+    *("fig1", "spread", "static", "least", "calibrated", "calibrated-spread", "calibrated-least"),
+    *("speeds", "aws", "lab", "gains", "orders", "bound"),
+)
 SAMPLE = PageSample(PAGE, {name: FIGURES[name] for name in QUICK})
 
 

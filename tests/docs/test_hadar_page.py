@@ -15,6 +15,12 @@ def test_the_page_shows_what_its_command_computes(figure: str) -> None:
     assert f"<!-- figures: {figure} -->\n{computed}\n<!-- end -->" in hadar.PAGE.read_text()
 
 
+def test_the_calibrated_jobs_take_hadar_as_long_as_those_of_the_paper() -> None:
+    _, _, calibrated = hadar.PAGE.read_text().partition("<!-- figures: calibrated -->")
+    line = next(line for line in calibrated.splitlines() if line.startswith("| hadar full |"))
+    assert float(line.split("|")[2]) == pytest.approx(40.0, rel=0.15)
+
+
 def test_copies_use_the_cluster_more_than_any_rival_on_every_mix() -> None:
     for where in hadar.CLUSTERS:
         for name in hadar.MIXES:

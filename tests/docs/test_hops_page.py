@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks.papers import hops as page
 from benchmarks.papers import hops_setting
-from benchmarks.papers.hops_cells import policy_of, scattered
+from benchmarks.papers.hops_cells import CLASS_OF, policy_of, scattered
 from benchmarks.papers.hops_setting import (
+    CALIBRATED_LARGE,
     GPU_HOURS,
     LARGE,
     LARGEST,
@@ -77,6 +78,24 @@ def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: HopsWorld) -> N
     assert 499 / hours == pytest.approx(100, rel=0.14)
 
 
+def test_calibrated_jobs_are_cut_and_ask_for_fewer_gpus(large: HopsWorld) -> None:
+    world = world_of(CALIBRATED_LARGE, 0)
+    times = RunTimes(world.by_type, world.cluster)
+    hours = [
+        s.job.requirements.mean * (times.expected_run_s(s.job, s.samples) or 0.0) / 3600
+        for s in world.submissions
+    ]
+    assert max(hours) == pytest.approx(CALIBRATED_LARGE.most_gpu_hours)
+    assert max(
+        times.expected_run_s(s.job, s.samples) or 0.0 for s in world.submissions
+    ) <= CALIBRATED_LARGE.patience_s * (1 + 1e-9)
+    small = [
+        [s.job.requirements.mean for s in jobs.submissions if CLASS_OF[s.job.profile] == "S"]
+        for jobs in (world, large)
+    ]
+    assert np.mean(small[0]) < np.mean(small[1])
+
+
 def test_jobs_that_no_requirement_set_ends_in_time_are_refused_with_what_to_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -86,9 +105,16 @@ def test_jobs_that_no_requirement_set_ends_in_time_are_refused_with_what_to_chan
     assert {str(each.job.requirements) for each in drawn.submissions} == {"16"}
     longer = {size: (low * 1.6, high * 1.6) for size, (low, high) in GPU_HOURS.items()}
     monkeypatch.setattr(hops_setting, "GPU_HOURS", longer)
-    said = "GPU hours takes more than PATIENCE_S = 28800 s on LARGEST = 16 .* keep GPU_HOURS to 128"
+    said = "GPU hours takes more than patience_s = 28800 s on LARGEST = 16 .* keep GPU_HOURS to 128"
     with pytest.raises(InputError, match=said):
         world_of(LARGE, 0)
+
+
+@pytest.mark.parametrize("scale", ["small", "large"])
+def test_the_calibrated_row_of_hops_is_near_that_of_the_paper(scale: str) -> None:
+    name = {"small": page.SMALL, "large": page.LARGE}[scale]
+    for column, published in enumerate(page.PAPER[name, "hops"][:2], 1):
+        assert mean(f"{scale}-calibrated", "hops", column) == pytest.approx(published, rel=0.15)
 
 
 def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: HopsWorld) -> None:
