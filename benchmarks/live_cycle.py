@@ -22,7 +22,7 @@ from pathlib import Path
 from hetsched_core.policy import make_policy
 from hetsched_core.store import Mode, Store
 from slurm_plugin.api.telemetry import Telemetry
-from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
+from slurm_plugin.backend import Hold, SlurmSite, SlurmState, hold_named, open_backend
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
@@ -80,7 +80,7 @@ def main() -> None:
         script.write_text(JOB)
         # Nothing is to begin before all wait.
         names = tuple(node.name for node in cluster.layout.nodes)
-        open_backend(chosen.backend).apply(Hold(HOLDS[0], names, 3600))
+        open_backend(chosen.backend).apply(Hold(hold_named(1), names, 3600))
         if installed.pyslurm:
             submit(script, chosen.jobs)
         else:

@@ -21,7 +21,7 @@ from hetsched_core.policy import make_policy
 from hetsched_core.records.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.store import Mode, Store
 from hetsched_core.types import NodeCondition, Round, Snapshot, Trigger
-from slurm_plugin.backend import HOLDS, JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState, hold_named
 from slurm_plugin.daemon import DaemonSettings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool.listening import Listener
@@ -42,7 +42,7 @@ def job(number: int, nodes: int) -> SlurmJob:
     return SlurmJob(
         str(number), "job", "ann", "lab", "gpu", JobState.RUNNING, "None", mark, where, where,
         1, ("v100",), NOW - 60, NOW - 60, NOW - 50, None, 3600.0, 0, False, cpus=1,
-        partitions=("gpu",), reservation=HOLDS[0],
+        partitions=("gpu",), reservation=hold_named(1),
     )  # fmt: skip
 
 

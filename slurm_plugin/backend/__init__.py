@@ -22,13 +22,12 @@ from slurm_plugin.backend.change import (
     Together,
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend, settled
-from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, SlowError
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, SlowError, TakenError
 from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
 from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
-    HOLDS,
     HostRequest,
     JobState,
     Resources,
@@ -36,11 +35,12 @@ from slurm_plugin.backend.state import (
     SlurmNode,
     SlurmReservation,
     SlurmState,
+    hold_named,
+    hold_number,
 )
 
 __all__ = [
     "BACKENDS",
-    "HOLDS",
     "ApplyResult",
     "AwayError",
     "BackendError",
@@ -69,9 +69,12 @@ __all__ = [
     "SlurmReservation",
     "SlurmSite",
     "SlurmState",
+    "TakenError",
     "Terms",
     "Together",
     "apply_changes",
+    "hold_named",
+    "hold_number",
     "nodes_with",
     "open_backend",
     "settled",

@@ -5,6 +5,7 @@ HetschedError
     ├── AwayError     slurmctld or munge does not answer: try again later, nothing is wrong with us
     │   └── SlowError  it has not answered for so long that it is not to be asked again at once
     └── RefusedError  Slurm has understood and said no
+        └── TakenError  what was to be made is there already
 """
 
 from __future__ import annotations
@@ -26,3 +27,7 @@ class SlowError(AwayError):
 
 class RefusedError(BackendError):
     """Slurm refused a change; part of it may have been made."""
+
+
+class TakenError(RefusedError):
+    """Slurm has made nothing, since there is one of the same name."""

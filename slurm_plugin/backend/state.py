@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from hetsched_core.types import NodeCondition
 
-HOLDS = ("hetsched", "hetsched-2")
-"""The names of the reservation that holds the managed nodes.
+_HOLD = "hetsched"
+"""The name of the first reservation that holds the managed nodes; others have a number behind it.
 
 One that has ended keeps its name until Slurm has forgotten it, which takes a while where jobs run
-in it; the hold then takes the other name.
+in it; the hold then takes another number.
 """
+
+
+@lru_cache(maxsize=4096)
+def hold_number(name: str) -> int:
+    """Return which of the reservations that hold nodes this is, from 1 on; 0 for one of others."""
+    found = re.fullmatch(rf"{_HOLD}(?:-(\d{{1,9}}))?", name, re.ASCII)
+    return int(found[1] or 1) if found else 0
+
+
+def hold_named(number: int) -> str:
+    """Return the name of the reservation of this number."""
+    return _HOLD if number == 1 else f"{_HOLD}-{number}"
 
 
 class JobState(Enum):
@@ -275,8 +289,7 @@ class SlurmJob:
 
         Slurm takes a list of reservations, and tells it as it was written.
         """
-        names = self.reservation
-        return names in HOLDS or ("," in names and not set(HOLDS).isdisjoint(names.split(",")))
+        return any(map(hold_number, self.reservation.split(",")))
 
     @property
     def lost_reservation(self) -> bool:

@@ -33,7 +33,6 @@ from hetsched_core.types import (
     Window,
 )
 from slurm_plugin.backend import (
-    HOLDS,
     Cancel,
     JobState,
     Release,
@@ -42,6 +41,7 @@ from slurm_plugin.backend import (
     SlurmNode,
     SlurmSite,
     SlurmState,
+    hold_named,
 )
 from slurm_plugin.daemon.jobs.candidates import candidates
 from slurm_plugin.daemon.jobs.copies import (
@@ -136,7 +136,7 @@ class LiveWorld:
         self.unseen: dict[str, Unseen] = {}
         self.forgotten: tuple[RequeueEnded, ...] = ()
         self.leaderless: tuple[Cancel, ...] = ()
-        self.hold = HOLDS[0]
+        self.hold = hold_named(1)
         self._now = 0.0
         self.odd: dict[str, str] = {}
         self._quotas = Quotas()

@@ -11,16 +11,18 @@ import math
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from hetsched_core.types import Window
 from slurm_plugin.backend import (
-    HOLDS,
     BackendError,
     Drop,
     Hold,
     SlurmBackend,
     SlurmNode,
     SlurmReservation,
+    hold_named,
+    hold_number,
 )
 from slurm_plugin.daemon.settings import DaemonSettings
 
@@ -40,12 +42,18 @@ def is_managed(node: SlurmNode, settings: DaemonSettings) -> bool:
 
 
 def hold_of(reservations: Iterable[SlurmReservation], now: float) -> SlurmReservation | None:
-    """Return the reservation that holds the managed nodes now, if any does.
+    """Return the reservation that holds the managed nodes now, if any does: the latest one.
 
     One that is to begin later holds nothing until then.
     """
-    ours = (each for each in reservations if each.name in HOLDS)
-    return next((each for each in ours if each.start_s - _CLOCKS_S <= now < each.end_s), None)
+    found = (each for each in reservations if each.start_s - _CLOCKS_S <= now < each.end_s)
+    return latest_hold(found)
+
+
+def latest_hold(reservations: Iterable[SlurmReservation]) -> SlurmReservation | None:
+    """Return the latest of the reservations that are ours, whether it has ended or not."""
+    ours = [each for each in reservations if hold_number(each.name)]
+    return max(ours, key=lambda each: hold_number(each.name), default=None)
 
 
 def hold_name(reservations: Iterable[SlurmReservation], now: float) -> str:
@@ -57,8 +65,8 @@ def hold_name(reservations: Iterable[SlurmReservation], now: float) -> str:
     current = hold_of(reservations, now)
     if current is not None:
         return current.name
-    taken = {each.name for each in reservations}
-    return next((name for name in HOLDS if name not in taken), HOLDS[0])
+    taken = {hold_number(each.name) for each in reservations}
+    return hold_named(next(number for number in count(1) if number not in taken))
 
 
 def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Window, ...]:
@@ -67,7 +75,7 @@ def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Wi
         # Slurm starts nothing in another reservation that reaches into one for maintenance.
         Window(frozenset(each.nodes), each.start_s, each.end_s, each.name, "MAINT" in each.flags)
         for each in reservations
-        if each.name not in HOLDS and each.nodes and max(now, each.start_s) < each.end_s
+        if not hold_number(each.name) and each.nodes and max(now, each.start_s) < each.end_s
     )
 
 
@@ -92,7 +100,7 @@ def whole_hold(
     theirs = {
         name
         for each in reservations
-        if each.name not in HOLDS and each.start_s <= now < each.end_s
+        if not hold_number(each.name) and each.start_s <= now < each.end_s
         if each.flags.isdisjoint({"OVERLAP", "MAINT"})
         for name in each.nodes
     }
@@ -120,7 +128,7 @@ def hold_changes(
 def letting_go(reservations: Iterable[SlurmReservation], now: float) -> Iterator[Drop]:
     """Yield what hands the nodes back to Slurm."""
     for each in reservations:
-        if each.name in HOLDS and each.end_s > now:
+        if hold_number(each.name) and each.end_s > now:
             yield Drop(each.name)
 
 

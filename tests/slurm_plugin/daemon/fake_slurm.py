@@ -20,7 +20,6 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import (
-    HOLDS,
     ApplyResult,
     Change,
     Enter,
@@ -33,12 +32,13 @@ from slurm_plugin.backend import (
     SlurmReservation,
     SlurmState,
     Terms,
+    hold_named,
 )
 from slurm_plugin.daemon import Daemon, DaemonMode, DaemonSettings
 from slurm_plugin.daemon.jobs.request import Request, own_of, read_mark, request_of
 from tests.slurm_plugin.backend.fake import LASTING, PENDING, FakeBackend
 
-HOLD = HOLDS[0]
+HOLD = hold_named(1)
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from slurm_plugin.backend import HOLDS
+from slurm_plugin.backend import hold_number
 from slurm_plugin.testbed import (
     FakeNode,
     Installation,
@@ -255,7 +255,7 @@ class Users:
             if name is None or name in self.cancelled or job in self._holds:
                 continue
             if state == "PENDING":
-                state = "placed" if reservation in HOLDS else "waiting"
+                state = "placed" if hold_number(reservation) else "waiting"
             found.setdefault(state.lower(), []).append(job)
             if state in ("waiting", "placed") and not reason.startswith("Dep"):
                 found.setdefault("hold", []).append(job)
@@ -330,7 +330,7 @@ class Users:
                 yield f"{self.wishes[name].by} of job {site.submitted[name].job}: {code}, {said}"
         if self.stranded:
             yield f"left in the queue: {sorted(self.stranded)}"
-        if any(name in site.cluster.command("scontrol", "show", "reservation") for name in HOLDS):
+        if "ReservationName=hetsched" in site.cluster.command("scontrol", "show", "reservation"):
             yield "the reservation is left"
 
     def _nodes(self) -> Mapping[str, FakeNode]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.types import Configuration, Shape, shape_of
-from slurm_plugin.backend import HOLDS, Change, Enter, JobState, Leave, Resources, SlurmBackend
+from slurm_plugin.backend import Change, Enter, JobState, Leave, Resources, SlurmBackend, hold_named
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
@@ -173,8 +173,8 @@ def test_without_a_daemon_the_leader_runs_alone_and_the_others_end_at_once(
     job = gangs.submit("4,5,7", seconds=3)
     own = Leave(f"{job}_1")
     one = Resources(per_job="", per_node="gres/gpu:v100:1")
-    backend.apply(Enter(own.job, HOLDS[0], ("n1",), own, one, dependency=f"after:{job}_0"))
-    gangs.cluster.command("scontrol", "update", f"ReservationName={HOLDS[0]}", "EndTime=now+1")
+    backend.apply(Enter(own.job, hold_named(1), ("n1",), own, one, dependency=f"after:{job}_0"))
+    gangs.cluster.command("scontrol", "update", f"ReservationName={hold_named(1)}", "EndTime=now+1")
     wait_until(lambda: gangs.done(job), "the end of its leader", 60)
     wait_until(lambda: not gangs.queue(), "an empty queue", 60)
     assert list(gangs.shapes(job)) == [0]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.backend import HOLDS, Enter, JobState, Leave, SlurmBackend
+from slurm_plugin.backend import Enter, JobState, Leave, SlurmBackend, hold_named
 from slurm_plugin.daemon.jobs.request import NO_MARK, own_of, read_mark, request_of
 from slurm_plugin.daemon.jobs.terms import terms_for
 from slurm_plugin.testbed import Testbed
@@ -142,7 +142,7 @@ def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and
             own = Leave(job, (), request.own.resources, request.own.terms)
             placed = seen.resources.placed(2, "gres/gpu:v100:1", 2)
             terms = terms_for(request, 1, 2, 30)
-            entries.append(Enter(job, HOLDS[0], ("n1", "n4"), own, placed, terms))
+            entries.append(Enter(job, hold_named(1), ("n1", "n4"), own, placed, terms))
     for entry in entries:
         backend.apply(entry)
         assert shown(entry.job) != before[entry.job]

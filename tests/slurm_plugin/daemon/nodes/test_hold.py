@@ -47,7 +47,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     running,
 )
 
-SECOND = "hetsched-2"
+SECOND, THIRD = "hetsched-2", "hetsched-3"
 NOW = 1000.0
 FIRST = Hold(HOLD, ("n0",), 60)
 TWO = (node("n0"), node("n1"))
@@ -78,8 +78,10 @@ def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
         # One that has ended is listed, and keeps its name, while jobs run in it.
         ((reservation(HOLD, NOW),), [Hold(SECOND, ("n0",), 60)]),
         ((reservation(HOLD, NOW), reservation(SECOND, NOW + 60)), []),
-        ((reservation(HOLD, NOW + 60), reservation(SECOND, NOW + 60)), [Drop(SECOND)]),
-        ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [FIRST]),
+        ((reservation(HOLD, NOW + 60), reservation(SECOND, NOW + 60)), [Drop(HOLD)]),
+        ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [Hold(THIRD, ("n0",), 60)]),
+        ((reservation(HOLD, NOW), reservation(THIRD, NOW)), [Hold(SECOND, ("n0",), 60)]),
+        ((reservation("hetsched-x", NOW + 60, "n1"),), [FIRST]),
         ((reservation("maintenance", NOW + 60, "n1"),), [FIRST]),
         # One that begins in an hour holds nothing; Slurm's clock may be a little ahead.
         (
