@@ -38,6 +38,9 @@ class Publisher:
 
     It asks a policy object of its own what a change would bring, one `why` at a time: the
     loop's is in use. What is published is replaced as a whole, so nothing is seen half-changed.
+
+    Attributes:
+        nothing_yet: what is answered while nothing is published.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Publisher:
         self._clock = clock
         self._up_since_s = now
         self._published: CycleView | None = None
+        self.nothing_yet = "the daemon has not read Slurm yet; ask again in a moment"
         self._readings = Readings()
         self.turns = Turns()
         self._page_lock = threading.Lock()
@@ -129,7 +133,7 @@ class Publisher:
         """
         published = self._published
         if published is None:
-            raise InputError("the daemon has not read Slurm yet; ask again in a moment")
+            raise InputError(self.nothing_yet)
         try:
             return self._answer(published, request, peer)
         except InputError as error:

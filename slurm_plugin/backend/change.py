@@ -151,12 +151,16 @@ class Hold:
     it; else it is made. Unless somebody renews it, Slurm starts whatever waits when it ends. Jobs
     of all users but `denied` may be placed: a list of who may would have to name them all. That
     account must exist, have a uid that Slurm takes for somebody, and submit nothing.
+
+    With an `owner`, whom Slurm then names in its comment, it is made, and refused where one of its
+    name is there: of several who try one alone has it.
     """
 
     name: str
     nodes: tuple[str, ...]
     seconds: int
     denied: str = "daemon"
+    owner: str = ""
     job: str = field(default="", init=False)
 
 

@@ -29,7 +29,7 @@ from slurm_plugin.backend.change import (
     Terms,
     Together,
 )
-from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError, TakenError
 from slurm_plugin.backend.gres import (
     NO_LIMIT,
     condition,
@@ -281,23 +281,43 @@ def _hold(hold: Hold) -> None:
     name = f"ReservationName={hold.name}"
     until = f"EndTime=now+{hold.seconds}"
     nodes = f"Nodes={','.join(hold.nodes)}"
-    try:
-        run_command(["scontrol", "update", name, until, nodes, "Flags-=MAINT"])
-    except RefusedError as error:
-        if not _unknown(error):
-            raise
-        who = f"Users=-{hold.denied}"
-        words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", who)
+    if not hold.owner:
         try:
-            run_command(["scontrol", "create", "reservation", name, *words])
-        except RefusedError as refused:
-            if "Invalid account" not in str(refused):
+            run_command(["scontrol", "update", name, until, nodes, "Flags-=MAINT"])
+        except RefusedError as error:
+            if not _unknown(error):
                 raise
-            raise RefusedError(
-                f"{refused}; this Slurm knows users by their associations: give {hold.denied} one "
-                f"(sacctmgr add user {hold.denied} account=ACCOUNT), or name another that submits "
-                "nothing in hold_denies"
-            ) from None
+        else:
+            return
+    who = (f"Users=-{hold.denied}", *([f"Comment={hold.owner}"] if hold.owner else ()))
+    words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", *who)
+    try:
+        run_command(["scontrol", "create", "reservation", name, *words])
+    except RefusedError as refused:
+        if "Duplicate reservation name" in str(refused):
+            raise TakenError(str(refused)) from None
+        if "Invalid account" not in str(refused):
+            raise
+        raise RefusedError(
+            f"{refused}; this Slurm knows users by their associations: give {hold.denied} one "
+            f"(sacctmgr add user {hold.denied} account=ACCOUNT), or name another that submits "
+            "nothing in hold_denies"
+        ) from None
+
+
+def owner_of(name: str) -> str:
+    """Return whom the comment of a reservation names, "" for nobody.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    try:
+        shown = run_command(["scontrol", "show", "reservation", name, "--oneliner"])
+    except RefusedError:
+        return ""  # it has just ended
+    # No other answer of Slurm's has it.
+    found = re.search(r" Comment=(\S+)", shown)
+    return found[1] if found else ""
 
 
 def drop_by_command(name: str) -> None:

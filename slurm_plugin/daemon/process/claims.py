@@ -38,8 +38,13 @@ class ClusterClaim:
     its claim, and `check` tries again.
     """
 
-    def __init__(self) -> None:
-        """Claim nothing yet."""
+    def __init__(self, *, yields: bool = False) -> None:
+        """Claim nothing yet.
+
+        Args:
+            yields: whether others may have it, since it is settled elsewhere who acts.
+        """
+        self._yields = yields
         self._cluster: str | None = None
         self._wanted = False
         self._held: socket.socket | None = None
@@ -112,7 +117,8 @@ class ClusterClaim:
         except OSError:
             claim.close()
             holder = _holder(address, 0.0 if again else _PATIENCE_S)
-            if holder is not None and _is_believed(holder, again=again):
+            believed = holder is not None and _is_believed(holder, again=again)
+            if believed and not self._yields:
                 raise InputError(
                     f"another daemon holds nodes of this cluster: {holder}; stop it first, or give "
                     "this one mode shadow"

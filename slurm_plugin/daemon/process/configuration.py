@@ -24,6 +24,7 @@ from hetsched_core.errors import InputError, unknown
 from hetsched_core.values.settings import Setting, setting, settings_declared
 from hetsched_core.values.text import from_text, kind_of, to_text
 from slurm_plugin.api.address import host_and_port
+from slurm_plugin.daemon.process.lease import RENEW
 from slurm_plugin.daemon.settings import DaemonMode, DaemonSettings
 
 PARAMETERS = "parameters"
@@ -68,6 +69,11 @@ class DaemonConfiguration(DaemonSettings):
         Path("/var/lib/hetsched/daemon.duckdb"),
         "where decisions and measurements are kept; one daemon at a time holds it",
     )
+    standby: bool = setting(
+        False,
+        "whether daemons on several hosts take turns, all with this: one plans, the others wait, "
+        "and one takes over within `slack_s`",
+    )
     cycle_s: float = setting(1.0, "time from one look at Slurm to the next", least=0.05, most=60.0)
     socket: Path = setting(
         Path("/run/hetsched/hetschedd.sock"),
@@ -103,6 +109,11 @@ class DaemonConfiguration(DaemonSettings):
             path = getattr(self, name)
             if path is not None and not path.name:
                 raise InputError(f"{name} = {str(path)!r} names no file or folder")
+        if self.standby and self.cycle_s > RENEW * self.slack_s:
+            raise InputError(
+                f"cycle_s = {self.cycle_s:g} is too much beside standby: the lease is renewed by a "
+                f"cycle, at least once in {RENEW * self.slack_s:g} s (an eighth of slack_s)"
+            )
         if len(os.fsencode(self.socket)) > _LONGEST_SOCKET:
             raise InputError(
                 f"socket = {str(self.socket)!r}: a socket's path has at most {_LONGEST_SOCKET} "

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,19 +21,24 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer, NetworkServer
 from slurm_plugin.api.telemetry import Telemetry
-from slurm_plugin.backend import open_backend, settled
+from slurm_plugin.backend import BackendError, open_backend, settled
+from slurm_plugin.backend.with_commands import owner_of
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.process.claims import ClusterClaim
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from slurm_plugin.daemon.process.database import DaemonDatabase
+from slurm_plugin.daemon.process.lease import RENEW, Lease
 from slurm_plugin.daemon.process.lock import DaemonLock
 from slurm_plugin.daemon.process.log import open_log, tell
 from slurm_plugin.daemon.process.notify import notify
 from slurm_plugin.daemon.settings import DaemonMode
 from slurm_plugin.daemon.site_warnings import check_partitions
 
-_FIXED = ("database", "backend", "log", "socket", "listen", "metrics")
+_FIXED = ("database", "backend", "log", "socket", "listen", "metrics", "standby")
 """Settings that a running daemon keeps."""
+
+_IN_TURNS = ("mode", "slack_s")
+"""Those that it keeps, too, where another one stands by: it has made its reservation by them."""
 
 
 def collect_seldom() -> None:
@@ -62,18 +67,25 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
     asked = _SignalFlags()
+    turns = configuration.standby and configuration.mode is DaemonMode.ENFORCE
     with ExitStack() as stack:
-        lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
-        claim = stack.enter_context(ClusterClaim())
+        # Those that take turns may share a database: each tries now, and whoever acts opens it.
+        lock = None
+        if not turns:
+            lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
+        claim = stack.enter_context(ClusterClaim(yields=turns))
         if configuration.mode is DaemonMode.ENFORCE:
             claim.hold()
         name, no_pyslurm = settled(configuration.backend.value)
-        backend = claim.watched(open_backend(name))
+        slurm = claim.watched(open_backend(name))
+        lease = Lease(slurm, configuration, socket.gethostname(), owner_of=owner_of)
+        backend = lease if turns else slurm
         # One that is refused here leaves no database behind.
         check_partitions(backend, configuration)
         database = stack.enter_context(DaemonDatabase(configuration.database))
-        for words in database.open(time.time()):
-            log.warning("database", words=words)
+        with DaemonDatabase(configuration.database) if turns else nullcontext(database) as tried:
+            for words in tried.open(time.time()):
+                log.warning("database", words=words)
         daemon = Daemon(
             backend,
             policy,
@@ -98,6 +110,9 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
                 log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.
         stack.callback(telemetry.close)
+        if turns and not _waited(lease, configuration, asked, telemetry, log):
+            log.info("down")
+            return
         if configuration.metrics:
             try:
                 stack.callback(serve_meters(configuration.metrics, telemetry.meters).shutdown)
@@ -120,16 +135,42 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
             return found
 
         _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, telemetry, log)
-        tell(log, daemon.let_go(), daemon.plan, daemon.decisions)
+        if not turns:
+            tell(log, daemon.let_go(), daemon.plan, daemon.decisions)
     notify("STOPPING=1")
     log.info("down")
+
+
+def _waited(
+    lease: Lease,
+    configuration: DaemonConfiguration,
+    asked: _SignalFlags,
+    telemetry: Telemetry,
+    log: FilteringBoundLogger,
+) -> bool:
+    """Wait until it is this daemon's turn; return False where it was told to stop before."""
+    told = ""
+    while not asked.stop:
+        try:
+            if lease.watch():
+                return True
+            words = f"this daemon stands by: {lease.holder} schedules; ask there"
+        except BackendError as error:
+            words = f"this daemon stands by, and Slurm says: {error}"
+        telemetry.publisher.nothing_yet = words
+        if words != told:
+            told = words
+            log.info("standby", words=words)
+        notify("WATCHDOG=1", "READY=1")
+        asked.sleep(min(RENEW / 2 * configuration.slack_s, 10.0))
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     """What the daemon has for itself, and what can be taken from it while it runs."""
 
-    lock: DaemonLock
+    lock: DaemonLock | None
     claim: ClusterClaim
     database: DaemonDatabase
 
@@ -139,7 +180,8 @@ class _Held:
         Raises:
             InputError: another daemon runs.
         """
-        self.lock.check()
+        if self.lock is not None:
+            self.lock.check()
         lacking, had = self.claim.check()
         if lacking:
             log.warning("beware", words=lacking)
@@ -234,7 +276,8 @@ def _reloaded(
     """Put the configuration file into force as it is now, or go on as before if it is wrong."""
     try:
         after = read()
-        kept = [name for name in _FIXED if getattr(after, name) != getattr(before, name)]
+        fixed = (*_FIXED, *_IN_TURNS) if before.standby else _FIXED
+        kept = [name for name in fixed if getattr(after, name) != getattr(before, name)]
         if kept:
             raise InputError(f"{', '.join(kept)} cannot change in a running daemon; restart it")
         daemon.check_partitions(after)

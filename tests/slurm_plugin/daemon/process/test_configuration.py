@@ -99,6 +99,7 @@ def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: 
         ("round_s = true", "round_s = True: expected a number"),
         ("round_s = 0.5", "round_s = 0.5 is not within 1 and 86400"),
         ("round_s = nan", "round_s='nan' is not a number"),
+        ("standby = true\ncycle_s = 8", "cycle_s = 8 is too much beside standby"),
         ("slack_s = 30.5", "slack_s = 30.5: expected a whole number"),
         ('mode = "shadwo"', "did you mean 'shadow'? valid: enforce, shadow"),
         ("policy = 3", "policy = 3: expected text in quotes"),

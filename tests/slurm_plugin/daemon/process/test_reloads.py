@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def test_a_reload_with_a_mistake_leaves_all_as_it_was_until_it_is_none() -> None
     assert _reloaded(site.daemon, before, lambda: after, log) is after
     site.cycle()
     assert site.report.warnings == ()
+
+
+def test_where_daemons_take_turns_a_reload_leaves_what_the_lease_stands_on() -> None:
+    site = Site(WAITING)
+    log = open_log(LogForm.LOGFMT, io.StringIO())
+    alone = DaemonConfiguration(
+        partitions=frozenset({"gpu"}), policy="las", mode=DaemonMode.ENFORCE
+    )
+    for before in (alone, replace(alone, standby=True)):
+        for after in (replace(before, slack_s=90), replace(before, mode=DaemonMode.SHADOW)):
+            adopted = _reloaded(site.daemon, before, partial(replace, after), log)
+            assert (adopted is before) == before.standby
 
 
 def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
