@@ -42,6 +42,9 @@ MOST_SPREADS = 64
 FEWER = 4
 """So many times fewer of them there are where jobs have too many options, and again."""
 
+MOST_PIECES = 1_000_000
+"""Pieces of all configurations, some 0.1 GiB in a plan: with more, there are fewer of them, too."""
+
 _MOST_KNOWN = 1 << 14
 """Beyond so many kinds of jobs that are remembered all are forgotten."""
 
@@ -292,7 +295,8 @@ class Generator:
     def within(self, room: Room, jobs: Ints, most: int) -> tuple[IdleConfigurations, int]:
         """Return the configurations, and how many of the first jobs have `most` options together.
 
-        It is one job at least. Where all have more, there are fewer distributed ones of a count.
+        It is one job at least. Where all have more, or the configurations more than `MOST_PIECES`,
+        there are fewer distributed ones of a count.
         """
         spreads = MOST_SPREADS
         while True:
@@ -300,7 +304,8 @@ class Generator:
             segments = found.segments
             options = segments.sums(segments.end - segments.begin)[self.demand.kind[jobs]].cumsum()
             spreads //= FEWER
-            if not len(jobs) or options[-1] <= most or not spreads:
+            few = not len(jobs) or options[-1] <= most
+            if not spreads or (few and len(found.catalogue.pieces) <= MOST_PIECES):
                 break
         return found, min(len(jobs), max(1, int(np.searchsorted(options, most, "right"))))
 
