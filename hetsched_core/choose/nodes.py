@@ -147,7 +147,9 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
         for of_class, each, many in zip(*(column.tolist() for column in columns), strict=True):
             alike[of_class, each] += many
         # `product` puts all that it is given together beforehand.
-        counts = (math.comb(int(classes.count[c]), times) for (c, _), times in alike.items())
+        counts = [math.comb(int(classes.count[c]), times) for (c, _), times in alike.items()]
+        if 0 in counts:
+            continue
         if math.prod(counts) > _MOST_OPTIONS:
             return None
         ways = product(
