@@ -152,8 +152,8 @@ class Hold:
     of all users but `denied` may be placed: a list of who may would have to name them all. That
     account must exist, have a uid that Slurm takes for somebody, and submit nothing.
 
-    With an `owner`, whom Slurm then names in its comment, it is made, and refused where one of its
-    name is there: of several who try one alone has it.
+    With an `owner`, which its comment then names, it is always made, and refused where one of its
+    name is there: of several daemons that try one alone has it.
     """
 
     name: str

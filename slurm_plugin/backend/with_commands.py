@@ -289,8 +289,8 @@ def _hold(hold: Hold) -> None:
                 raise
         else:
             return
-    who = (f"Users=-{hold.denied}", *([f"Comment={hold.owner}"] if hold.owner else ()))
-    words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", *who)
+    users = (f"Users=-{hold.denied}", *([f"Comment={hold.owner}"] if hold.owner else ()))
+    words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", *users)
     try:
         run_command(["scontrol", "create", "reservation", name, *words])
     except RefusedError as refused:
@@ -306,7 +306,7 @@ def _hold(hold: Hold) -> None:
 
 
 def owner_of(name: str) -> str:
-    """Return whom the comment of a reservation names, "" for nobody.
+    """Return the owner that the comment of a reservation names, "" for none.
 
     Raises:
         AwayError: Slurm does not answer.

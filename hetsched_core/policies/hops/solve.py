@@ -115,8 +115,11 @@ def plan_once(
     """
     task = _Task.of(setting, jobs, room)
     first = len(task.jobs)
-    best = np.concatenate([task.best(weights[:first]), *_best(setting, jobs, weights, room, first)])
-    wanted = 0 if strict else jobs_that_count(best, setting.gap)
+    best, wanted = np.zeros(len(jobs)), 0
+    if not strict:
+        behind = _best(setting, jobs, weights, room, first)
+        best = np.concatenate([task.best(weights[:first]), *behind])
+        wanted = jobs_that_count(best, setting.gap)
     outcome = SolverOutput(bound=None if strict else 0.0)
     if head := min(first, wanted):
         outcome = task.programme(head, weights[:head], prices, work)

@@ -42,7 +42,7 @@ class ClusterClaim:
         """Claim nothing yet.
 
         Args:
-            yields: whether others may have it, since it is settled elsewhere who acts.
+            yields: whether others may have it, since it is settled elsewhere which one acts.
         """
         self._yields = yields
         self._cluster: str | None = None

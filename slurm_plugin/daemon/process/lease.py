@@ -1,8 +1,8 @@
 """Which of several daemons acts: the one whose reservation holds the nodes.
 
-The hold is the lease. Slurm keeps it, whom each must reach who is to change anything; that its end
-moves shows that its daemon lives; who takes over makes another of the next number, which Slurm
-lets one alone do. Times are of each daemon's own clock, and none is compared with another's
+The hold is the lease. Slurm keeps it, which a daemon must reach to change anything. That its end
+moves shows that its daemon lives. A daemon takes over by making the hold of the next number, which
+Slurm lets one alone do. Times are of each daemon's own clock, and none is compared with another's
 (docs/live/standby.md).
 """
 
@@ -171,7 +171,7 @@ class Lease:
             return self._make(hold, latest_hold(state.reservations)) if ours else state
         sent_s = self._clock()
         self._backend.apply(replace(hold, name=self.own[0]))
-        # Only a look after it tells that nobody had taken it before.
+        # Only a look after it tells that no other had taken it before.
         state = self._backend.read()
         if self._is_ours(state):
             self._hold, self._sent_s = hold, sent_s

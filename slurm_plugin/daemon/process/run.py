@@ -69,7 +69,7 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
     asked = _SignalFlags()
     turns = configuration.standby and configuration.mode is DaemonMode.ENFORCE
     with ExitStack() as stack:
-        # Those that take turns may share a database: each tries now, and whoever acts opens it.
+        # Those that take turns may share a database: all try it now, the one that acts opens it.
         lock = None
         if not turns:
             lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
