@@ -44,12 +44,11 @@ ABLATED = {
     "steady patience_s=1.0": "no patience: the latency ratio alone",
     "steady patience_s=1000000000.0": "nothing but patience: shortest remaining time",
     "steady power=0.0": "all configurations are worth the same",
-    "steady power=1.0": "twice the speed is worth twice as much",
+    "steady power=0.5": "twice the speed is worth half as much again",
     "steady restart_weight=0.0": "restarts cost nothing in the decision",
     "steady urgent=0.0": "no job is planned for before the next round",
     "steady mixed=2.0": "one GPU type a job",
     "steady window=1.0": "no more jobs planned for than the cluster holds",
-    "steady sizes=attained": "sizes unknown",
 }
 
 

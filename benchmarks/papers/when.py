@@ -122,7 +122,6 @@ UNKNOWN = (
         "steady",
         MAKESPAN[1],
         PHYSICAL,
-        parameters=(("sizes", "attained"),),
         grace_s=3.0,
     ),
     WhenSetting(

@@ -58,6 +58,11 @@ _SHOWN = 12
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
 )
 @click.option(
+    "--hide-sizes",
+    is_flag=True,
+    help="Tell no policy how much work a job is: what past jobs took stands in.",
+)
+@click.option(
     "--estimates",
     type=click.Choice(["truth", "learned"]),
     default="truth",
@@ -123,6 +128,7 @@ def replay(
     names: tuple[str, ...],
     parameters: tuple[str, ...],
     placement_blind: bool,
+    hide_sizes: bool,
     estimates: str,
     node_spread: str | None,
     warm_up: float,
@@ -169,6 +175,7 @@ def replay(
         counting,
         with_learning,
         with_node_spread,
+        without_sizes,
     )
     from hetsched_core.replay.replay import replay as run_each
     from hetsched_core.report.history import History
@@ -204,6 +211,8 @@ def replay(
         loaded = load_workload(logs, cluster, replace(options, seed=seed), said, on_reject)
         if placement_blind:
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
+        if hide_sizes:
+            loaded = without_sizes(loaded)
         if spread is not None:
             loaded = with_node_spread(loaded, spread, seed)
         loaded = counting(loaded, counted)
@@ -213,6 +222,7 @@ def replay(
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
         **given_costs,
         "placement_blind": placement_blind,
+        **({"hide_sizes": True} if hide_sizes else {}),
         "estimates": estimates,
         "node_spread": node_spread,
         **({"warm_up": warm_up, "drain": drain} if warm_up or drain else {}),

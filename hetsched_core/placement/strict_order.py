@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from immutables import Map
-
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, passes_limit
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
@@ -32,8 +30,10 @@ from hetsched_core.placement.pack import (
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
 from hetsched_core.site import LimitsLeft
 from hetsched_core.types import (
+    NONE_ENDED,
     Cluster,
     Configuration,
+    EndedJobs,
     Entry,
     Job,
     JobView,
@@ -48,7 +48,6 @@ from hetsched_core.types import (
     Waiting,
 )
 from hetsched_core.types.making import maker
-from hetsched_core.types.snapshot import NOTHING_RAN
 
 _make_placed, _make_placement = maker(Placed), maker(Placement)
 
@@ -95,7 +94,7 @@ class StrictOrder:
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _shapes: frozenset[Shape] = frozenset()
-    _past_run_s: Map[str, float] = NOTHING_RAN
+    _ended: EndedJobs = NONE_ENDED
     _free: FreeGpus | None = None
     _down: tuple[str, ...] = ()
     # Heaps. What `waiting` no longer holds stays until it is the first.
@@ -131,7 +130,7 @@ class StrictOrder:
         )
 
     def _revised(self, snapshot: Snapshot) -> bool:
-        return snapshot.speeds is not self._speeds or snapshot.past_run_s is not self._past_run_s
+        return snapshot.speeds is not self._speeds or snapshot.ended is not self._ended
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Start waiting jobs in order; return the entries that change, for `conclude`."""
@@ -153,13 +152,13 @@ class StrictOrder:
         self, snapshot: Snapshot, before: Speeds, free: FreeGpus
     ) -> Iterator[tuple[str, Entry]]:
         """Put the waiting jobs whose estimates were revised into their new places."""
-        speeds, past_run_s, known = snapshot.speeds, snapshot.past_run_s, set(before.profiles)
+        speeds, ended, known = snapshot.speeds, snapshot.ended, set(before.profiles)
         revised = {
             profile
             for profile in speeds.profiles
             if profile not in known
             or speeds.table(profile) is not before.table(profile)
-            or past_run_s.get(profile) != self._past_run_s.get(profile)
+            or ended.mean_run_s(profile) != self._ended.mean_run_s(profile)
         }
         for view in snapshot.jobs.values():
             job_id = view.job.id
@@ -192,7 +191,7 @@ class StrictOrder:
         self._last = snapshot.previous.revise(
             changes, snapshot.gone, replan=replan, reservations=reservations, memory=memory
         )
-        self._speeds, self._past_run_s = snapshot.speeds, snapshot.past_run_s
+        self._speeds, self._ended = snapshot.speeds, snapshot.ended
         self._shapes = snapshot.shapes
         return self._last
 

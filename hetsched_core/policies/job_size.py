@@ -24,7 +24,7 @@ def expected_run_s(job: Job, snapshot: Snapshot) -> float:
         )
         if expected is not None:
             return expected
-    elif (past_s := snapshot.past_run_s.get(job.profile)) is not None:
+    elif (past_s := snapshot.ended.mean_run_s(job.profile)) is not None:
         return past_s
     return math.inf if job.time_limit_s is None else job.time_limit_s
 

@@ -10,7 +10,8 @@ takes from others what paid there:
 - from Sia (SOSP '23), that the programme sees far more jobs than the cluster holds, so that slow
   GPUs go to what is least slow on them, and that more GPUs are worth less and less to a job;
 - from Hadar, GPUs of several types for one job, where nothing else is left;
-- from LAS, that a job of unknown size counts as long again as it has run.
+- from LAS and the Gittins index, that a job of unknown size is as long as those before it were, and
+  that what it has run for tells more (hetsched_core/policies/unknown_size.py).
 
 A job with r seconds left that has waited w weighs (w + patience) / r: with a large patience that is
 SRTF, with none about the latency ratio. A configuration is worth that times (speed / mean speed)
@@ -27,7 +28,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -43,6 +43,7 @@ from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import SolverInput
 from hetsched_core.policies.hops.standing import Standing
 from hetsched_core.policies.job_size import expected_run_s
+from hetsched_core.policies.unknown_size import UnknownSizes
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Job,
@@ -65,19 +66,12 @@ _PAYS_OVER = 12.0
 """A move may take so many times its restart's cost to pay, where that is longer than a round."""
 
 
-class SizeSource(StrEnum):
-    """What sizes count: those that jobs tell, or none, so that service attained stands in."""
-
-    TOLD = "told"
-    ATTAINED = "attained"
-
-
 @dataclass(frozen=True)
 class Steady:
     """Short waits for what they delay, and short jobs first, by one weight."""
 
     patience_s: float = parameter(1800.0, "seconds of wait with which every job begins")
-    power: float = parameter(0.5, "how much more a configuration of twice the speed is worth")
+    power: float = parameter(1.0, "how much more a configuration of twice the speed is worth")
     floor_s: float = parameter(5.0, "least seconds that a job counts as having left")
     restart_weight: float = parameter(
         3.0, "how many times its cost a restart counts in the decision; 0: not at all"
@@ -91,9 +85,6 @@ class Steady:
     )
     window: float = parameter(
         4.0, "GPUs, relative to the cluster's, that the jobs planned for together need at least"
-    )
-    sizes: SizeSource = parameter(
-        SizeSource.TOLD, "sizes as told, or as long again as each job has run"
     )
     gap: float = parameter(5e-4, "relative gap at which a solution is good enough")
     sensitivity: float = parameter(
@@ -185,22 +176,16 @@ class _SteadyRound(HopsRound):
 
     def _seconds_left(self, view: JobView) -> float:
         """Expected seconds that a job still needs, waiting not counted."""
-        if (total := self._told(view)) is not None:
+        if (total := view.job.total_samples) is not None:
             done = view.samples_at(self._snapshot.now) / total
             left_s = expected_run_s(view.job, self._snapshot) * max(0.0, 1.0 - done)
             return max(self._steady.floor_s, min(left_s, 1e9))
-        ran_s, past_s = self._ran_s(view), None
-        if self._steady.sizes is SizeSource.TOLD:
-            past_s = self._snapshot.past_run_s.get(view.job.profile)
-        if past_s is not None and past_s > ran_s:
-            return max(self._steady.floor_s, past_s - ran_s)
-        # Were it as short as it has run, what comes would be worth a stop, and soon the next.
-        least_s = max(self._steady.floor_s, _PAYS_OVER * self._stop_s(view))
-        return max(least_s, min(ran_s, 1e9))
-
-    def _told(self, view: JobView) -> float | None:
-        """The size of a job in samples, where it is told and to be believed."""
-        return view.job.total_samples if self._steady.sizes is SizeSource.TOLD else None
+        # Within so short a time nothing is learned that would be worth a stop.
+        least_s = _PAYS_OVER * self._stop_s(view)
+        ran_s = self._ran_s(view)
+        known = UnknownSizes.of(self._snapshot.ended)
+        left_s = known.left_s(view.job, ran_s if ran_s >= least_s else 0.0)
+        return min(max(self._steady.floor_s, least_s, left_s), 1e9)
 
     def _ran_s(self, view: JobView) -> float:
         """Seconds for which a job has held GPUs; time in which it might not start is none."""
@@ -248,11 +233,11 @@ class _SteadyRound(HopsRound):
         """
         least: dict[tuple[str, int], float] = {}
         for at in runners:
-            if self._told(self._views[at]) is None:
+            if self._views[at].job.total_samples is None:
                 equals = self._views[at].job.user, int(self._demand.kind[at])
                 least[equals] = min(least.get(equals, math.inf), against[at])
         for at in waiting if least else ():
-            if self._told(self._views[at]) is None:
+            if self._views[at].job.total_samples is None:
                 equals = self._views[at].job.user, int(self._demand.kind[at])
                 against[at] = min(against[at], least.get(equals, math.inf))
 

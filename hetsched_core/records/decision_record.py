@@ -11,7 +11,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from immutables import Map
@@ -21,6 +21,8 @@ from hetsched_core.policy import Policy, check_plan, make_policy, plan_by, salva
 from hetsched_core.types import (
     Cluster,
     Diagnostics,
+    EndedJob,
+    EndedJobs,
     Entry,
     JobView,
     Node,
@@ -108,6 +110,7 @@ class DecisionWriter:
         self._entries: dict[str, tuple[Entry, str]] = {}
         self._tables: dict[str, tuple[SpeedTable, str]] = {}
         self._cluster: tuple[Cluster | None, str] = (None, "")
+        self._ended: tuple[EndedJobs | None, str] = (None, "[]")
         self._tree: tuple[ShareTree | None, str] = (None, "null")
 
     def write(self, snapshot: Snapshot, plan: Plan) -> str:
@@ -138,6 +141,8 @@ class DecisionWriter:
         if self._cluster[0] is not snapshot.cluster:
             cluster = {"name": snapshot.cluster.name, "nodes": to_json(list(snapshot.cluster))}
             self._cluster = snapshot.cluster, to_text(cluster)
+        if self._ended[0] is not snapshot.ended:
+            self._ended = snapshot.ended, to_text([astuple(job) for job in snapshot.ended.jobs])
         nodes = {name: to_json(view, "node") for name, view in snapshot.nodes.items()}
         yield '{"jobs":'
         yield from _object(self._jobs)
@@ -161,7 +166,6 @@ class DecisionWriter:
                     "shapes": sorted(snapshot.shapes),
                     "runs_per_job": snapshot.runs_per_job,
                     "seed": snapshot.seed,
-                    "past_run_s": dict(snapshot.past_run_s),
                     "changed": sorted(snapshot.changed),
                     "gone": sorted(snapshot.gone),
                     "nodes_changed": snapshot.nodes_changed,
@@ -169,6 +173,7 @@ class DecisionWriter:
                     "asleep": sorted(snapshot.asleep),
                 }
             ),
+            "ended": self._ended[1],
             "previous": to_text(_plan_to_json(snapshot.previous)),
             "plan": to_text(_plan_to_json(plan)),
         }
@@ -244,7 +249,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         shapes=frozenset(map(Shape, said["shapes"])),
         runs_per_job=said["runs_per_job"],
         seed=said["seed"],
-        past_run_s=Map(said["past_run_s"]),
+        ended=EndedJobs.of(EndedJob(*job) for job in whole.get("ended", ())),
         previous=_plan(whole["previous"], {job: before[job] for job in whole["was_in"]}),
         changed=frozenset(said["changed"]),
         gone=frozenset(said["gone"]),

@@ -22,7 +22,7 @@ from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, s
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out
 from hetsched_core.traces.load import ReplayInputs
-from hetsched_core.types import ExecutionModel, Speeds
+from hetsched_core.types import ExecutionModel, Knowledge, Speeds
 
 
 class EstimateSource(StrEnum):
@@ -90,6 +90,17 @@ def counting(loaded: ReplayInputs, counted: Counted) -> ReplayInputs:
         f"{counted.warm_up_s:g} s and the last {counted.drain_s:g} s in which jobs are submitted "
         "run, and do not count. Figures, accounts, who gains and loses, and closeness to the log "
         "are of all.",
+    )
+
+
+def without_sizes(loaded: ReplayInputs) -> ReplayInputs:
+    """Return the workload with jobs that do not tell how much work they are."""
+    told = frozenset({Knowledge.TIME_LIMIT})
+    jobs = loaded.workload.submissions
+    untold = tuple(replace(one, job=one.job.hidden_from(told)) for one in jobs)
+    return assuming(
+        replace(loaded, workload=replace(loaded.workload, submissions=untold)),
+        "No job tells how much work it is (`--hide-sizes`).",
     )
 
 

@@ -182,7 +182,7 @@ def _page(report: Report) -> dict[str, object]:
         "accounts": account_groups(result.accounts),
         "widths": width_rows(result.widths),
         "policies": tuple(
-            _policy(name, info, result.input.parameters.get(name, {}))
+            _policy(name, info, result.input.parameters.get(name, {}), settings)
             for name, info in report.policies.items()
         ),
         "costs": _costs(settings),
@@ -216,12 +216,17 @@ def _period(history: History, clock: ReportClock) -> str:
     return f"from {clock.date(begin_s)} to {clock.date(end_s)} ({clock.zone})"
 
 
-def _policy(name: str, info: PolicyInfo, parameters: Mapping[str, object]) -> _Policy:
+def _policy(
+    name: str,
+    info: PolicyInfo,
+    parameters: Mapping[str, object],
+    settings: Mapping[str, object],
+) -> _Policy:
     return _Policy(
         name,
         info.summary,
         info.paper,
-        seldom_known(info),
+        seldom_known(info, settings),
         tuple((key, str(value)) for key, value in parameters.items()),
     )
 

@@ -48,9 +48,14 @@ _SELDOM_KNOWN = {
 }
 
 
-def seldom_known(info: PolicyInfo) -> str:
-    """Return what a policy is told that a real scheduler seldom knows; "" for nothing."""
-    return " and ".join(words for known, words in _SELDOM_KNOWN.items() if known in info.knows)
+def seldom_known(info: PolicyInfo, settings: Mapping[str, object]) -> str:
+    """Return what a policy is told that a real scheduler seldom knows; "" for nothing.
+
+    `settings` are those of the replay.
+    """
+    hidden = {Knowledge.TOTAL_SAMPLES} if settings.get("hide_sizes") else set()
+    told = info.knows - hidden
+    return " and ".join(words for known, words in _SELDOM_KNOWN.items() if known in told)
 
 
 def verdict(result: Result, infos: Mapping[str, PolicyInfo]) -> tuple[str, ...]:
@@ -219,7 +224,7 @@ def _best(result: Result, infos: Mapping[str, PolicyInfo]) -> Iterator[str]:
 
 def _at_what_cost(result: Result, best: str, infos: Mapping[str, PolicyInfo]) -> Iterator[str]:
     """Say what the best policy needs that a site may not have: sizes, and jobs that restart."""
-    if best in infos and (words := seldom_known(infos[best])):
+    if best in infos and (words := seldom_known(infos[best], result.input.settings)):
         yield f"It was told {words}, which a real scheduler seldom knows."
     restarts = estimate([seed[best].restarts for seed in result.by_seed])
     if restarts is not None and restarts.mean >= 1.0:

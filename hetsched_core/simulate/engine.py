@@ -386,7 +386,7 @@ class Simulation:
             nodes=world.nodes,
             jobs=world.jobs,
             speeds=world.speeds,
-            past_run_s=world.past_run_s,
+            ended=world.ended,
             effective_s=world.now + settings.decision_s,
             grace_s=settings.grace_s,
             shapes=settings.shapes,

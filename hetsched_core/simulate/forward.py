@@ -207,7 +207,7 @@ def _world(
     estimates = KnownSpeeds(snapshot.speeds)
     world = World(policy, snapshot.cluster, snapshot.speeds, settings, estimates, origin_s=origin_s)
     world.now = snapshot.now
-    world.past_run_s = snapshot.past_run_s
+    world.ended = snapshot.ended
     for name, node in snapshot.nodes.items():
         world.nodes = world.nodes.set(name, _without_ours(node))
     until_s = {p.job: p.placement.until_s for p in plan.profiles}

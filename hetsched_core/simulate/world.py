@@ -37,7 +37,9 @@ from hetsched_core.simulate.settings import Estimates, RunMeasurement, Simulatio
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
 from hetsched_core.site import Ledger
 from hetsched_core.types import (
+    NONE_ENDED,
     Cluster,
+    EndedJob,
     EndState,
     ExecutionModel,
     Job,
@@ -85,7 +87,7 @@ class World:
         disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
         dirty: jobs whose runs changed since the plan in force was last applied.
         speeds: the estimates that the policy was shown last.
-        past_run_s: profile key -> mean run time of the completed jobs that told no size.
+        ended: the latest jobs that told no size and have completed.
         profiled: the profiling runs that are over and may still be named in a plan.
         runs_per_job: how many runs of a job there may be at a time; None for any number.
         windows: spans in which nodes are closed, that have not ended.
@@ -132,8 +134,7 @@ class World:
         self.news = News(nodes_changed=True)
         self.dirty: set[str] = set()
         self.speeds = estimates.speeds(self.now)
-        self.past_run_s: Map[str, float] = Map()
-        self._past_runs: dict[str, tuple[int, float]] = {}
+        self.ended = NONE_ENDED
         self.profiled: set[ProfilingRun] = set()
         self.runs_per_job = settings.runs_per_job
         self.windows = settings.windows
@@ -184,17 +185,11 @@ class World:
         if self.settings.site is not None:
             self._count(active, self._served)
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
-            self._remember(active)
+            job, run_s = active.job, self.now - active.arrived_s - active.wait_s
+            ended = EndedJob(job.user, job.profile, run_s, job.time_limit_s)
+            self.ended = self.ended.followed_by(ended)
         self.news.triggers.add(Trigger.END)
         self._ended(len(self.log.jobs))
-
-    def _remember(self, active: Active) -> None:
-        """Let the run time of a job that told no size stand for the next ones of its profile."""
-        profile = active.job.profile
-        runs, total_s = self._past_runs.get(profile, (0, 0.0))
-        runs, total_s = runs + 1, total_s + self.now - active.arrived_s - active.wait_s
-        self._past_runs[profile] = runs, total_s
-        self.past_run_s = self.past_run_s.set(profile, total_s / runs)
 
     def withdraw(self, active: Active) -> None:
         """Let a user cancel a job; one that could never run is recorded as such."""

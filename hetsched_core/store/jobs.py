@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetsched_core.store.database import Transaction, columns_of, types_of
 from hetsched_core.store.merge import replace
-from hetsched_core.types import Job
+from hetsched_core.types import EndedJob, Job
 from hetsched_core.values.records import from_json, to_json
 
 MOST_DETAIL = 300
@@ -43,6 +43,14 @@ class StoredJob:
     wait_s: float = 0.0
     restarts: int = 0
     expected_s: float | None = None
+
+    def as_ended(self) -> EndedJob | None:
+        """Return what it tells of the next jobs; None if it told its size, or never ran."""
+        job, end_s = self.job, self.ended_s
+        if job.total_samples is not None or end_s is None or self.first_start_s is None:
+            return None
+        run_s = end_s - job.eligible_from_s - self.wait_s
+        return EndedJob(job.user, job.profile, max(run_s, 0.0), job.time_limit_s)
 
 
 @dataclass(frozen=True, slots=True)

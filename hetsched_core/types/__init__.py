@@ -15,6 +15,7 @@ from hetsched_core.types.cluster import (
     Shape,
     shape_of,
 )
+from hetsched_core.types.ended import NONE_ENDED, EndedJob, EndedJobs
 from hetsched_core.types.job import (
     EndState,
     Job,
@@ -56,6 +57,7 @@ from hetsched_core.types.window import OPEN, Closed, Window, closed_to
 __all__ = [
     "ALL_SHAPES",
     "EMPTY_PLAN",
+    "NONE_ENDED",
     "OPEN",
     "SLACK",
     "Closed",
@@ -63,6 +65,8 @@ __all__ = [
     "Configuration",
     "Diagnostics",
     "EndState",
+    "EndedJob",
+    "EndedJobs",
     "Entry",
     "ExecutionModel",
     "Horizon",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from immutables import Map
 
 from hetsched_core.types.cluster import ALL_SHAPES, Cluster, NodeView, Shape
+from hetsched_core.types.ended import NONE_ENDED, EndedJobs
 from hetsched_core.types.job import Job, JobView, Submission
 from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
@@ -23,10 +24,6 @@ class Round:
     index: int
     start_s: float
     end_s: float
-
-
-NOTHING_RAN: Map[str, float] = Map()
-"""What is known of past runs at first."""
 
 
 @cheaply_made
@@ -47,8 +44,8 @@ class Snapshot:
         jobs: job id -> what is known of each active job.
         speeds: estimates of samples/s; in a replay `profiles` lists those of the whole workload,
             also of jobs that have not arrived.
-        past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
-            GPUs: what stands in for the run time of the next one.
+        ended: the latest jobs that told no size and ended with their work done: they stand in for
+            the sizes of the next ones.
         effective_s: when a plan made now takes effect (UTC).
         grace_s: how long a stopped run is expected to keep its GPUs.
         shapes: the shapes of configuration that can be realised here for every job. They, and those
@@ -80,7 +77,7 @@ class Snapshot:
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
     seed: int = 0
-    past_run_s: Map[str, float] = NOTHING_RAN
+    ended: EndedJobs = NONE_ENDED
     previous: Plan = EMPTY_PLAN
     changed: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()

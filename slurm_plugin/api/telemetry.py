@@ -136,6 +136,7 @@ class Telemetry:
             daemon.world.unseen,
             daemon.world.intake.later,
         )
+        daemon.ended = self.journal.ended
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)
         self._forecasts.look(

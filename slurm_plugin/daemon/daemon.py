@@ -26,7 +26,9 @@ from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
     EMPTY_PLAN,
+    NONE_ENDED,
     Cluster,
+    EndedJobs,
     ExecutionModel,
     Plan,
     Round,
@@ -34,6 +36,7 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
+from hetsched_core.types.ended import LATEST
 from slurm_plugin.backend import (
     ApplyResult,
     BackendError,
@@ -172,6 +175,7 @@ class Daemon:
         self._no_spool = ""
         self._warned: dict[str, str] = {}
         self.decisions = 0
+        self.ended = self._ended_in(store)
 
     def cycle(self) -> CycleReport:
         """Observe, plan, check, diff, apply, record: once."""
@@ -306,6 +310,18 @@ class Daemon:
         """What the store has said last, if that was an error."""
         spool = None if self._spool is None else self._spool.failure
         return self._unrecorded or spool or self._world.estimates.failure
+
+    def _ended_in(self, store: Store | None) -> EndedJobs:
+        """Return what a store knows of jobs that have ended: an earlier daemon's plan rests on it.
+
+        What is wrong with a store is said where it is written.
+        """
+        try:
+            stored = () if store is None else store.jobs(most=LATEST)
+        except StoreError:
+            return NONE_ENDED
+        ended = (each.as_ended() for each in stored)
+        return EndedJobs.of(each for each in ended if each is not None)
 
     def keep_in(self, store: Store | None) -> None:
         """Go on with another store, or without one: what the old one knew is not known any more."""
@@ -562,6 +578,7 @@ class Daemon:
             windows=world.windows,
             asleep=world.asleep,
             site=world.standing.site,
+            ended=self.ended,
         )
 
     def _round(self, now: float) -> Round:

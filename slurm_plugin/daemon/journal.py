@@ -18,6 +18,7 @@ from hetsched_core.forecast import PastJob, claim_of, work_done
 from hetsched_core.measures.fairness import RunTimes, latency_ratio, raqlr
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange, StoreError
 from hetsched_core.types import (
+    NONE_ENDED,
     Configuration,
     Entry,
     Job,
@@ -79,7 +80,11 @@ class _Said:
 
 
 class Journal:
-    """Writes down what becomes of jobs, and knows what became of the latest ones."""
+    """Writes down what becomes of jobs, and knows what became of the latest ones.
+
+    Attributes:
+        ended: those of the latest that told no size, for policies.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing known; the first store that is given tells what was before."""
@@ -89,6 +94,7 @@ class Journal:
         self._events: deque[JobEvent] = deque(maxlen=_MOST_UNWRITTEN)
         self._ranges: deque[StoredRange] = deque(maxlen=_MOST_UNWRITTEN)
         self._starts: deque[tuple[str, str, float]] = deque(maxlen=_MOST_UNWRITTEN)
+        self.ended = NONE_ENDED
         self._past: dict[str, PastJob] = {}
         self._ended: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
         self._written = 0
@@ -322,6 +328,8 @@ class Journal:
     def _learn(self, stored: StoredJob) -> None:
         self._past[stored.nonce] = PastJob(stored.job, stored.share)
         self._changed = True
+        if (ended := stored.as_ended()) is not None:
+            self.ended = self.ended.followed_by(ended)
         if stored.ended_s is not None and stored.share is not None and stored.expected_s:
             ratio = latency_ratio(stored.wait_s, stored.expected_s)
             if math.isfinite(ratio):

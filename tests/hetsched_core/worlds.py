@@ -14,6 +14,8 @@ from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
     Configuration,
+    EndedJob,
+    EndedJobs,
     EndState,
     Entry,
     Job,
@@ -144,6 +146,11 @@ def sized(
     """Build what is known of an active job of known size; `more` are fields of the view."""
     bare = view(job_id, *runs, counts=counts)
     return replace(bare, job=replace(bare.job, total_samples=samples), **more)  # type: ignore[arg-type]
+
+
+def ended(run_s: Mapping[str, float]) -> EndedJobs:
+    """A job of each profile that has ended, after so many seconds."""
+    return EndedJobs.of(EndedJob("", profile, seconds) for profile, seconds in run_s.items())
 
 
 def snapshot_of(

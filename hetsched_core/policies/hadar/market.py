@@ -270,7 +270,8 @@ def _size(view: JobView, fastest: float, snapshot: Snapshot) -> tuple[float, flo
     """
     done, total = view.samples_at(snapshot.now), view.job.total_samples
     if total is None:
-        run_s = snapshot.past_run_s.get(view.job.profile, view.job.time_limit_s)
+        run_s = snapshot.ended.mean_run_s(view.job.profile)
+        run_s = view.job.time_limit_s if run_s is None else run_s
         total = None if run_s is None else run_s * fastest
     # What takes less than a second at its fastest makes no difference.
     left = max(done if total is None else total - done, fastest)

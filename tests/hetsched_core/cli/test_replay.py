@@ -144,6 +144,23 @@ def test_learned_estimates_and_a_spread_of_nodes_change_the_run_and_are_told(rep
     assert "73 nodes with A100 of Lonestar6 did with ResNet" in inputs["spread"]["assumptions"][-1]
 
 
+def test_sizes_that_are_hidden_are_told_to_no_policy(folder: Path, hetsched: Run) -> None:
+    cluster = ("--cluster", cluster_path())
+    assert hetsched("workload", "generate", "jobs", *cluster, "--jobs=80", "--load=30").code == 0
+    took_s = {}
+    for option in ("--types=asked", "--hide-sizes"):
+        options = (option, "--policy=las,srtf", "--json=result.json")
+        assert hetsched("replay", "jobs", *cluster, *options).code == 0
+        found = result_file()
+        took_s[option] = [found["policies"][name]["avg_jct_s"] for name in ("las", "srtf")]
+    (las, srtf), (las_hidden, srtf_hidden) = took_s.values()
+    # The work is the same; the order of that which reads sizes is another one.
+    assert las == las_hidden
+    assert srtf != srtf_hidden
+    assert found["input"]["settings"]["hide_sizes"] is True
+    assert "No job tells how much work it is (`--hide-sizes`)." in found["input"]["assumptions"]
+
+
 def test_jobs_of_a_warm_up_run_and_do_not_count(replay: Run) -> None:
     def measured(*options: str) -> dict[str, Any]:
         assert replay("--policy=fifo", "--json=result.json", "--run-log=runs", *options).code == 0

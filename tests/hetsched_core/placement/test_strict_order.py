@@ -208,7 +208,7 @@ def test_who_changes_places_again_and_again_leaves_few_rows_behind() -> None:
 def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
     profile = view.job.profile
     fastest = max(snapshot.speeds.per_gpu(profile, t, 1) for t in snapshot.cluster.gpu_types)
-    return (snapshot.past_run_s.get(profile, 0.0), fastest, view.id)
+    return (snapshot.ended.mean_run_s(profile) or 0.0, fastest, view.id)
 
 
 @pytest.mark.parametrize("seed", range(12))

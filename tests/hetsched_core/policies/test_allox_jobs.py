@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 
 from hetsched_core.policies.allox import match
 from hetsched_core.policies.allox_jobs import AlloxJobs
@@ -37,6 +36,7 @@ from tests.hetsched_core.policies.worlds import (
 )
 from tests.hetsched_core.worlds import (
     cluster_of,
+    ended,
     held,
     linear_speeds,
     on,
@@ -226,10 +226,10 @@ def test_sizes_that_are_not_told_are_those_of_past_runs() -> None:
         with_job(sized("long", 1.0), total_samples=None),
         with_job(sized("short", 1.0), total_samples=None, profile="quick", submit_s=1.0),
     ]
-    past = Map({"m": 86_400.0, "quick": 10.0})
+    past = ended({"m": 86_400.0, "quick": 10.0})
     plan = planned(AlloxJobs(), cluster, *views, speeds=speeds, now=5.0)
     assert where(plan) == {"long": "n:1"}
-    known = replace(shown(cluster, *views, speeds=speeds, now=5.0), past_run_s=past)
+    known = replace(shown(cluster, *views, speeds=speeds, now=5.0), ended=past)
     assert where(answer(AlloxJobs(), known)) == {"short": "n:1"}
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from immutables import Map
 
 from hetsched_core.policies.job_size import (
     LONGEST_S,
@@ -16,6 +15,7 @@ from hetsched_core.policies.job_size import (
 )
 from tests.hetsched_core.worlds import (
     cluster_of,
+    ended,
     held,
     linear_speeds,
     on,
@@ -43,8 +43,8 @@ def test_the_best_that_is_known_counts(
     total: float | None, past: float | None, limit_s: float | None, expected: float
 ) -> None:
     job = replace(submission("j", 1.0).job, total_samples=total, time_limit_s=limit_s)
-    known: Map[str, float] = Map({"other": 3.0} | ({} if past is None else {"m": past}))
-    snapshot = replace(snapshot_of(CLUSTER, []), past_run_s=known)
+    known = ended({"other": 3.0} | ({} if past is None else {"m": past}))
+    snapshot = replace(snapshot_of(CLUSTER, []), ended=known)
     assert expected_run_s(job, snapshot) == expected
 
 
@@ -72,7 +72,7 @@ def test_what_is_left_of_a_job(
     known = replace(bare, job=replace(bare.job, total_samples=total))
     snapshot = replace(
         snapshot_of(TWO_TYPES, [known], speeds=SPEEDS, now=done),
-        past_run_s=Map() if past is None else Map({"m": past}),
+        ended=ended({} if past is None else {"m": past}),
     )
     assert samples_left(known, snapshot) == pytest.approx(left)
     assert expected_left_s(known, snapshot) == pytest.approx(0.75 * left)

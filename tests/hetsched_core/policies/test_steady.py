@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetsched_core.policies.steady import SizeSource, Steady, least_of_the_shorter
+from hetsched_core.policies.steady import Steady, least_of_the_shorter
 from hetsched_core.types import Cluster, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import at_round
 from tests.hetsched_core.policies.worlds import ARRIVAL, answer, with_job
@@ -66,13 +66,7 @@ def new(samples: float | None = None, submit_s: float = 355.0, **more: object) -
         ),
         # Of jobs of unknown size the one that ran least goes first.
         ([RAN, new()], Steady(), "new"),
-        # Sizes that are told can be left out of account.
         ([with_job(RAN, total_samples=330.0), new(5000.0)], Steady(), "ran"),
-        (
-            [with_job(RAN, total_samples=330.0), new(5000.0)],
-            Steady(sizes=SizeSource.ATTAINED),
-            "new",
-        ),
     ],
 )
 def test_the_job_with_least_left_goes_first(

@@ -18,6 +18,8 @@ from hetsched_core.policy import Policy, make_policy, policy_names
 from hetsched_core.records import decision_record
 from hetsched_core.records.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.types import (
+    EndedJob,
+    EndedJobs,
     ExecutionModel,
     Plan,
     Reason,
@@ -84,12 +86,13 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
         grace_s=7.5,
         seed=9,
         asleep=frozenset({"b"}),
-        past_run_s=snapshot_of(cluster, views).past_run_s.set("m", 12.5),
+        ended=EndedJobs.of([EndedJob("ann", "m", 12.5), EndedJob("bob", "m", 3.0, 60.0)]),
     )
     plan = plan_of({"j": placed(a=4), "k": Waiting(blocked)})
     found = read_decision(DecisionWriter(make_policy("fifo")).write(snapshot, plan)).snapshot
     whole = {part.name for part in fields(Snapshot)} - {"cluster", "previous", "speeds"}
-    for part in whole:
+    assert found.ended.jobs == snapshot.ended.jobs
+    for part in whole - {"ended"}:
         assert getattr(found, part) == getattr(snapshot, part), part
     assert found.cluster.nodes == cluster.nodes
     assert differences(found.previous, before) == ()

@@ -178,6 +178,8 @@ def test_what_the_best_policy_needs_is_said_with_it() -> None:
     assert said(found, infos)[1].endswith(
         f"{told} It stops running jobs 1,234 times in all, and each restart takes 30 s."
     )
+    hidden = replace(found, input=replace(INPUT, settings={"hide_sizes": True}))
+    assert "It was told" not in said(hidden, infos)[1]
     assert told not in said(result(las=of(2, 1.5), steady=of(4, 0.5)), infos)[1]
 
 

@@ -153,10 +153,10 @@ def test_run_times_of_jobs_that_told_no_size_stand_for_the_next_ones_of_their_pr
     ]
     seen: list[Snapshot] = []
     run(jobs, watched(FIFO, seen), cluster=cluster_of(a=("v100", 1)))
-    told = {snapshot.now: dict(snapshot.past_run_s) for snapshot in seen}
+    told = {snapshot.now: snapshot.ended.mean_run_s("m") for snapshot in seen}
     assert {now: means for now, means in told.items() if now < 14.0} == {
-        0.0: {},
-        2.0: {},
-        10.0: {"m": 10.0},
+        0.0: None,
+        2.0: None,
+        10.0: 10.0,
     }
-    assert told[20.0] == told[60.0] == {"m": 7.0}
+    assert told[20.0] == told[60.0] == 7.0

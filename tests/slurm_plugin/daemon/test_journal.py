@@ -227,6 +227,22 @@ def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
         after.telemetry.close()
 
 
+def test_policies_are_told_how_long_jobs_ran_that_told_no_size(bench: Bench) -> None:
+    bench.cycle(job(1), job(2))
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run, job(2))
+    bench.cycle(run, job(2), seconds=300)
+    bench.cycle(job(2))
+    bench.cycle(job(2))
+    snapshot = bench.daemon.snapshot()
+    assert snapshot is not None
+    (ended,) = snapshot.ended.jobs
+    assert (ended.user, ended.profile) == ("ann", "resnet50-imagenet")
+    assert ended.run_s == pytest.approx(300, abs=2)
+    # The next daemon plans with it from its first cycle on.
+    assert daemon_of(bench.backend, bench.clock, store=bench.store).ended.jobs == (ended,)
+
+
 def test_an_id_that_is_handed_out_again_has_the_history_of_both(bench: Bench) -> None:
     bench.cycle(job(1))
     bench.cycle(replace(job(1), mark=job(1).mark.replace("x1", "y1")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from immutables import Map
 
 from hetsched_core.policies.hadar.hadar import Hadar, Order, Replanning
 from hetsched_core.policies.hadar.prices import Utility
@@ -24,7 +23,16 @@ from hetsched_core.types import (
     Trigger,
 )
 from tests.hetsched_core.policies.worlds import planned, reason, shown, with_job
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, sized, submission, where
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    ended,
+    held,
+    linear_speeds,
+    on,
+    sized,
+    submission,
+    where,
+)
 
 FULL = Hadar(replan=Replanning.FULL)
 ONE = cluster_of(a=("v100", 1))
@@ -155,7 +163,7 @@ def test_without_a_size_past_runs_stand_in_then_the_time_limit_then_what_was_don
     for sizes in ({"x": 100.0, "y": 10.0}, {"x": 10.0, "y": 100.0}):
         snapshot = shown(ONE, *(unsized(*each) for each in sizes.items()), speeds=speeds)
         if told == "past runs":
-            snapshot = replace(snapshot, past_run_s=Map(sizes))
+            snapshot = replace(snapshot, ended=ended(sizes))
         # All are worth what they end in at best.
         found = where(Hadar(utility=Utility.INVERSE_JCT).plan(snapshot))
         assert list(found) == [min(sizes, key=lambda name: sizes[name])]
