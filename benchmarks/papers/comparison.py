@@ -33,8 +33,11 @@ from benchmarks.papers.comparison_runs import (
     MAKESPAN_MIN,
     MAX_RATIO,
     MEAN_RATIO,
+    P99_JCT,
+    P99_WAIT,
     PLAN,
     RESTARTS,
+    RESTARTS_A_JOB,
     WAIT,
     WAIT_MIN,
     MeasureColumn,
@@ -51,7 +54,9 @@ from benchmarks.papers.comparison_tables import (
     records,
     summary,
     telling,
+    times_ours,
     together,
+    with_hidden,
     with_shares,
 )
 from benchmarks.papers.page import PAGES, PageSample, data_folder, rewrite
@@ -84,6 +89,9 @@ OWN_MEASURES: Mapping[str, tuple[MeasureColumn, ...]] = {
 
 SHORT = (JCT_MIN, WAIT_MIN, MAKESPAN_MIN, MAX_RATIO, MEAN_RATIO, FTF, FRAGMENTS, RESTARTS, PLAN)
 """For jobs of a few minutes."""
+
+LONG = (JCT, P99_JCT, P99_WAIT, MAKESPAN, RESTARTS_A_JOB)
+"""For weeks: beside the mean what those have who have least."""
 
 DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
 
@@ -125,6 +133,7 @@ def main(folder: Path) -> None:
     runs: Runs = {k: v for name in COMPARED for k, v in run_sweep(name, folder).items()}
     chosen, judged = telling(runs, chosen_on), telling(runs, judged_on)
     ablated = run_sweep("ablations", folder)
+    weeks = with_hidden(run_sweep("long", folder), run_sweep("long-untold", folder))
     arriving = [workload for workload in judged_on if workload != BATCH]
     rewrite(
         PAGE,
@@ -138,6 +147,8 @@ def main(folder: Path) -> None:
             "chosen": lambda: own_measures(chosen, OWN_MEASURES),
             "tasks": lambda: plain(run_sweep("tasks", folder), SHORT),
             "dear": lambda: plain(run_sweep("dear", folder), DEAR, JCT),
+            "weeks": lambda: times_ours(weeks, LONG),
+            "week by week": lambda: plain(weeks, LONG, JCT),
             "shares": lambda: with_shares(run_sweep("shares", folder)),
         },
     )

@@ -46,8 +46,15 @@ def _times(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
     return value
 
 
+def _restarts_a_job(row: Row) -> float | None:
+    restarts, jobs = row["restarts"], row["jobs"]
+    return None if restarts is None or not jobs else restarts / jobs
+
+
 HOUR = 1.0 / 3600.0
 JCT = MeasureColumn("mean JCT h", _times("avg_jct_s", HOUR))
+P99_JCT = MeasureColumn("99 % JCT h", _times("p99_jct_s", HOUR), 1)
+P99_WAIT = MeasureColumn("99 % wait h", _times("p99_wait_s", HOUR), 1, least=0.01)
 WAIT = MeasureColumn("mean wait h", _times("avg_wait_s", HOUR), least=0.01)
 MAKESPAN = MeasureColumn("makespan h", _times("makespan_s", HOUR), 1)
 MAX_RATIO = MeasureColumn("max. LR", _times("max_latency_ratio"), least=0.05)
@@ -61,6 +68,7 @@ MAKESPAN_MIN = MeasureColumn("makespan min", _times("makespan_s", MINUTE), 1)
 HELD = MeasureColumn("GPUs held %", _times("gpu_utilisation", 100.0), 0)
 RESTARTS = MeasureColumn("restarts", _times("restarts"), 0, least=1.0)
 LOST = MeasureColumn("lost GPU h", _times("lost_gpu_s", HOUR), 1)
+RESTARTS_A_JOB = MeasureColumn("restarts a job", _restarts_a_job, least=0.01)
 PLAN = MeasureColumn("ms a plan", _times("plan_mean_s", 1000.0), 1)
 JAIN = MeasureColumn("Jain", _times("jain_slowdown"))
 SHARE_ERROR = MeasureColumn("had / due off %", _times("worst_share_error", 100.0), 0)

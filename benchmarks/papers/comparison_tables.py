@@ -276,6 +276,41 @@ def plain(runs: Runs, columns: Sequence[MeasureColumn], ratio: MeasureColumn | N
     return markdown(["workload", "policy", *(column.head for column in columns), *last], lines)
 
 
+HIDDEN = "sizes hidden"
+
+
+def with_hidden(told: Runs, hidden: Runs) -> Runs:
+    """Return runs together with those of the same jobs that do not tell their sizes."""
+    return {
+        workload: {
+            **of_policy,
+            **{
+                f"{label.split()[0]}, {HIDDEN}": rows
+                for label, rows in hidden.get(workload, {}).items()
+            },
+        }
+        for workload, of_policy in told.items()
+    }
+
+
+def times_ours(runs: Runs, columns: Sequence[MeasureColumn]) -> str:
+    """Return how many times each measure of `steady` that of every policy is, over all runs."""
+    labels = dict.fromkeys(label for of_policy in runs.values() for label in of_policy)
+    lines = []
+    for label in labels:
+        cells = [label]
+        for column in columns:
+            logs = [
+                log
+                for each in runs.values()
+                if label in each
+                for log in log_ratios(each[label], each[OURS], column)
+            ]
+            cells.append("1" if label == OURS else as_times(estimate(logs)))
+        lines.append(cells)
+    return markdown(["policy", *(f"{c.head.removesuffix(' h')} ×" for c in columns)], lines)
+
+
 def with_shares(runs: Runs) -> str:
     """Return what shares cost and do: each workload with them (NAME, shares) against without."""
     lines = []

@@ -146,7 +146,8 @@ def test_learned_estimates_and_a_spread_of_nodes_change_the_run_and_are_told(rep
 
 def test_sizes_that_are_hidden_are_told_to_no_policy(folder: Path, hetsched: Run) -> None:
     cluster = ("--cluster", cluster_path())
-    assert hetsched("workload", "generate", "jobs", *cluster, "--jobs=80", "--load=30").code == 0
+    crowd = ("--jobs=100", "--like=helios", "--load=30")
+    assert hetsched("workload", "generate", "jobs", *cluster, *crowd).code == 0
     took_s = {}
     for option in ("--types=asked", "--hide-sizes"):
         options = (option, "--policy=las,srtf", "--json=result.json")
