@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.types import Job, JobView, Snapshot, Speeds, Submission
+from hetsched_core.types.ended import ways_to_be_alike
 
 _LEAST_CAME = 8
 """After fewer jobs no arrival is foretold."""
@@ -343,9 +344,6 @@ _CROWD_S = 10.0
 
 
 def _groups(job: Job) -> Iterable[tuple[str, ...]]:
-    """Yield the groups that a job belongs to, the narrowest first."""
+    """Return the groups that a job belongs to, the narrowest first."""
     kind = kind_of(job)
-    yield (kind, "both", job.user, job.profile)
-    yield (kind, "user", job.user)
-    yield (kind, "profile", job.profile)
-    yield (kind,)
+    return ((kind, *name) for name in ways_to_be_alike(job.user, job.profile))
