@@ -147,7 +147,7 @@ def read_limits() -> GpuLimits | None:
                 "format=Account,User,Partition,ParentName,MaxTRES,GrpTRES,MaxJobs,GrpJobs,MaxWall",
             ),
         )
-    except (BackendError, OSError, ValueError):
+    except (BackendError, ValueError):
         return None
 
 
@@ -224,6 +224,6 @@ def told_by(*command: str) -> str:
     """Return what one of Slurm's commands prints, which does not take long.
 
     Raises:
-        BackendError, OSError: it cannot be run, fails, or takes too long.
+        BackendError: it cannot be run, fails, or takes too long.
     """
     return run_command(list(command), timeout_s=_TIMEOUT_S)

@@ -22,6 +22,9 @@ _AWAY = (
     "Unexpected missing socket",
     # scontrol's words for a job's change that no controller has answered.
     "Unexpected message received",
+    # While Slurm is upgraded: of a command without its libraries, and beside others' plug-ins.
+    "error while loading shared libraries",
+    "failed to initialize auth plugin",
 )
 """What the commands say when nobody answers: their exit code does not tell."""
 
@@ -73,6 +76,9 @@ def run_command(
         )
     except subprocess.TimeoutExpired:
         raise late(f"{command[0]} has not answered within {timeout_s:g} s") from None
+    except OSError as error:
+        # It was there at the start: Slurm is being upgraded, say.
+        raise AwayError(f"{command[0]} cannot be run: {error.strerror}") from None
     said = " ".join(done.stderr.split())
     if any(words in said for words in _AWAY):
         raise AwayError(f"{command[0]}: {said}")

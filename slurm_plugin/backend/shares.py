@@ -95,7 +95,7 @@ def read_shares(configuration: str) -> SlurmShares | None:
             parse_requeued(partitions, configuration),
             requeued,
         )
-    except (BackendError, OSError, ValueError):
+    except (BackendError, ValueError):
         return None
 
 

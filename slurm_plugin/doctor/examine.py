@@ -95,5 +95,5 @@ def _asked(*words: str) -> str | None:
     """Return what sacctmgr says, in one line; None where it does not answer."""
     try:
         return " ".join(told_by("sacctmgr", "--noheader", "--parsable2", *words).split())
-    except (BackendError, OSError):
+    except BackendError:
         return None

@@ -154,13 +154,14 @@ class Testbed:
             build_spank(self.installed, self.layout.spank)
         self.start_munge()
         self._start_database()
-        self._start_database_daemon()
+        self.start_database_daemon()
         self.start_controller()
-        self._start_nodes()
+        self.start_nodes()
+        self.await_idle()
 
     def down(self) -> None:
         """Stop everything and remove the directory; whatever does not run is passed over."""
-        self._stop("slurmctld", *(f"slurmd-{node.name}" for node in self.layout.nodes))
+        self._stop("slurmctld", *self._slurmds)
         for process in self._job_processes():
             _kill(process, signal.SIGKILL)
         self._stop("slurmdbd")
@@ -231,6 +232,34 @@ class Testbed:
         """End slurmctld as nobody can prepare for, and wait until it is gone."""
         self._kill_now("slurmctld")
 
+    def stop_database_daemon(self) -> None:
+        """Stop slurmdbd as an orderly shutdown does."""
+        self._stop("slurmdbd")
+
+    def start_database_daemon(self) -> None:
+        """Start slurmdbd, which carries an older release's database forward, and wait for it."""
+        run([self.installed.program("slurmdbd")], env=self.environment())
+        wait_until(
+            lambda: _listens(self.layout.database_daemon_port),
+            f"an answer of slurmdbd (see {self.layout.logs}/slurmdbd.log)",
+            _START_S,
+        )
+
+    def stop_nodes(self) -> None:
+        """Stop every slurmd as an orderly shutdown does; jobs run on."""
+        self._stop(*self._slurmds)
+
+    def start_nodes(self) -> None:
+        """Start a slurmd for each node; slurmctld hears of them a little later."""
+        slurmd, slurmstepd = map(self.installed.program, ("slurmd", "slurmstepd"))
+        for node in self.layout.nodes:
+            words: list[str | Path] = [slurmd, "-f", self.layout.slurm_conf, "-d", slurmstepd]
+            run([*words, "-N", node.name], env=self.environment())
+
+    @property
+    def _slurmds(self) -> tuple[str, ...]:
+        return tuple(f"slurmd-{node.name}" for node in self.layout.nodes)
+
     def freeze_node(self, name: str) -> None:
         """Let a node's slurmd answer nobody, while its jobs run on."""
         self._send(f"slurmd-{name}", signal.SIGSTOP)
@@ -245,8 +274,8 @@ class Testbed:
         It then learns of the end of jobs that it has forgotten: not before 15 s after its own start
         (`BatchStartTimeout`, `MessageTimeout`).
         """
-        for node in self.layout.nodes:
-            self._send(f"slurmd-{node.name}", signal.SIGHUP)
+        for name in self._slurmds:
+            self._send(name, signal.SIGHUP)
 
     def _send(self, name: str, number: signal.Signals) -> None:
         process = self._process(name)
@@ -323,29 +352,6 @@ class Testbed:
             f"an answer of MariaDB (see {layout.logs}/mariadb.log)",
             _START_S,
         )
-
-    def _start_database_daemon(self) -> None:
-        run([self.installed.program("slurmdbd")], env=self.environment())
-        wait_until(
-            lambda: _listens(self.layout.database_daemon_port),
-            f"an answer of slurmdbd (see {self.layout.logs}/slurmdbd.log)",
-            _START_S,
-        )
-
-    def _start_nodes(self) -> None:
-        slurmd, slurmstepd = map(self.installed.program, ("slurmd", "slurmstepd"))
-        for node in self.layout.nodes:
-            words: list[str | Path] = [
-                slurmd,
-                "-f",
-                self.layout.slurm_conf,
-                "-d",
-                slurmstepd,
-                "-N",
-                node.name,
-            ]
-            run(words, env=self.environment())
-        self.await_idle()
 
     def await_idle(self) -> None:
         """Wait until all nodes are idle and answer, held by a reservation or not.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.backend import (
+    AwayError,
     Depend,
     Enter,
     Leave,
@@ -74,6 +75,33 @@ def test_a_signal_to_a_job_that_is_being_queued_again_is_given_up_and_holds_noth
     monkeypatch.setattr(with_commands, "SIGNAL_S", 0.2)
     with pytest.raises(RefusedError, match="scancel has not answered"):
         change_by_command(Signal("7_0", "USR2", Recipients.SCRIPT))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "squeue: error while loading shared libraries: libslurmfull.so: cannot open shared object",
+        "scontrol: fatal: failed to initialize auth plugin",
+        "Protocol authentication error for job 7",
+    ],
+)
+def test_commands_that_do_not_go_with_what_is_beside_them_have_refused_nothing(
+    scontrol: Path, said: str
+) -> None:
+    """As they are while Slurm is upgraded: a job is not kept from its place for a minute."""
+    scontrol.write_text(f"#!/bin/sh\necho {said!r} >&2\nexit 1\n")
+    with pytest.raises(AwayError, match=said):
+        change_by_command(Depend("7", ""))
+
+
+def test_a_command_that_is_gone_for_a_while_does_not_answer(
+    scontrol: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{scontrol.parent}")
+    change_by_command(Depend("7", ""))
+    scontrol.unlink()
+    with pytest.raises(AwayError, match="scontrol cannot be run: No such file"):
+        change_by_command(Depend("7", ""))
 
 
 def test_a_refusal_names_what_was_refused(scontrol: Path) -> None:

@@ -85,12 +85,13 @@ _TELLS_S = 8.0
 class Kind:
     """A kind of jobs: what it asks for, its GPUs as it is submitted, its elements, 0 for no array.
 
-    `{key}` in `asks` stands for the profile.
+    `{key}` in `asks` stands for the profile. `work` is what it does, "" for what it asks for.
     """
 
     asks: str
     gpus: int
     elements: int = 0
+    work: str = ""
 
 
 def _set(counts: str, more: str = "", elements: int = 0) -> Kind:
@@ -261,7 +262,7 @@ class Site:
         low, high = self.samples
         name = f"j{len(self.submitted)}"
         samples = self.rng.uniform(low, high)
-        work = STUB if kind.gpus else SLEEP
+        work = kind.work or (STUB if kind.gpus else SLEEP)
         script = self.folder / f"{name}.sh"
         script.write_text(
             SCRIPT.format(
