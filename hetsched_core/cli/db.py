@@ -54,7 +54,7 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
     if owner and profile is None:
         raise click.UsageError("--owner says whose profile to show: add --profile NAME")
     with open_to_read(file) as store:
-        _warn_of_unread_log(store)
+        _tell_of_opening(store)
         if profile is not None:
             speeds = _speeds(store, profile, owner)
         else:
@@ -99,7 +99,7 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
 
     read = {table: _read_table(table, owner) for table in dict.fromkeys(tables)}
     with Store.open(file, Mode.WRITE) as store:
-        _warn_of_unread_log(store)
+        _tell_of_opening(store)
         store.import_speeds([row for rows in read.values() for row in rows])
     for table, rows in read.items():
         # A speed over several nodes has a row for each.
@@ -131,7 +131,7 @@ def export(file: Path, folder: Path, form: str) -> None:
     from hetsched_core.store import Format
 
     with open_to_read(file) as store:
-        _warn_of_unread_log(store)
+        _tell_of_opening(store)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file; give a folder, which need not exist yet")
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -156,6 +156,7 @@ def publish(file: Path, profile: str, owner: str, withdraw: bool) -> None:
     if not file.exists():
         raise InputError(f"{file} does not exist; name a throughput database")
     with Store.open(file, Mode.WRITE) as store:
+        _tell_of_opening(store)
         (store.withdraw if withdraw else store.publish)(key)
     click.echo(f"{key}: read by {'its owner' if withdraw else 'everybody'}")
 
@@ -168,7 +169,7 @@ def check(file: Path) -> None:
     from hetsched_core.errors import HetschedError
 
     with open_to_read(file) as store:
-        _warn_of_unread_log(store)
+        _tell_of_opening(store)
         faults = store.faults()
         measurements = store.summary().measurements
     if faults:
@@ -229,7 +230,14 @@ def _decisions(store: Store, after: int) -> Iterator[tuple[int, Decision]]:
         after = found[-1][0]
 
 
-def _warn_of_unread_log(store: Store) -> None:
+def _tell_of_opening(store: Store) -> None:
+    """Say what opening a store has met: what was kept of an older one, a log that is unread."""
+    if store.kept is not None:
+        click.echo(
+            f"{store.path} was of an older version and is carried forward; as it was it is kept as "
+            f"{store.kept.name}",
+            err=True,
+        )
     log = store.unread_log
     if log is not None:
         click.echo(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -55,7 +57,7 @@ _HOLDER = re.compile(r"\(PID (\d+)\)")
 _FULL = re.compile(
     r"No space left|File too large|quota exceeded|Could not (?:write|fsync|truncate)"
 )
-_NEWER = re.compile(r"storage version|newer version", re.IGNORECASE)
+_NEWER = re.compile(r"storage version|file with version number|newer version", re.IGNORECASE)
 _FOREIGN = re.compile(r"not a valid DuckDB database|extension")
 _NO_ACCESS = re.compile(r"Permission denied|Read-only file system|Is a directory|No such file")
 _SQLITE = re.compile(r"sqlite", re.IGNORECASE)
@@ -135,8 +137,7 @@ class Database:
             return None
         if self.mode is Mode.READ:
             return log
-        names = (log.with_name(f"{log.name}.unread-{number}") for number in count(1))
-        aside = next(name for name in names if not name.exists())
+        aside = free_name(log, "unread")
         try:
             return log.rename(aside)
         except OSError as error:
@@ -274,6 +275,37 @@ class Database:
         """Let the file change again, once everybody who has frozen it has said so."""
         with self._busy:
             self._frozen -= 1
+
+    def keep_a_copy(self, ending: str) -> Path:
+        """Copy all that is in the file to one beside it, of its name and this ending, and a number.
+
+        Who may read the file may read the copy. Nobody may read `aside` meanwhile.
+
+        Raises:
+            StoreWriteError: there is no room for it, or the folder may not be written to.
+            StoreError: the file cannot be read, or another process has it by now.
+        """
+        self.checkpoint()
+        copy = free_name(self.path, ending)
+        part = copy.with_name(f"{copy.name}.part")
+        try:
+            part.unlink(missing_ok=True)
+            with self.path.open("rb") as file, open(part, "xb", opener=_for_its_owner) as taken:
+                shutil.copyfileobj(file, taken)
+                os.fchmod(taken.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+                os.fsync(taken.fileno())
+            part.rename(copy)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise StoreWriteError(
+                f"{copy} cannot be written: {error.strerror}; nothing was changed: make room for "
+                f"a copy of {self.path.name}, then try again"
+            ) from None
+        finally:
+            # To close the file has given up DuckDB's lock on it.
+            self._reopen()
+        return copy
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -447,7 +479,7 @@ def meaning(error: duckdb.Error, path: Path) -> StoreError | None:
         if _NEWER.search(text):
             return StoreVersionError(
                 f"{path} was written by another DuckDB than {duckdb.__version__}: {text}; "
-                "update hetsched's environment"
+                "update hetsched's environment, or put back a copy of before"
             )
     bare = type(error) is duckdb.Error  # how checksums that do not match are raised
     kinds = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException)
@@ -457,6 +489,16 @@ def meaning(error: duckdb.Error, path: Path) -> StoreError | None:
             "a new one"
         )
     return None
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """Return a name beside a file that nothing has: its own, an ending and a number."""
+    names = (path.with_name(f"{path.name}.{ending}-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _holder(text: str) -> str:

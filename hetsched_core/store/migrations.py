@@ -1,11 +1,14 @@
 """The version of a store's schema, and the way from each version to the next.
 
 `schema/NNNN.sql` leads from version NNNN - 1 to NNNN. A store of an older version is carried
-forward when it is opened for writing, in one transaction; one of a newer version is refused.
+forward when it is opened for writing, in one transaction, and a copy of it is kept; one of a newer
+version is refused.
 """
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +18,9 @@ from hetsched_core.store.errors import NotAStoreError, StoreVersionError
 
 MARK = "hetsched_store"
 """The table by which a file is known to be ours; its one row holds the version."""
+
+KEPT = "version"
+"""The name of a copy of an older store goes on with this, its version and a number."""
 
 
 def migrations() -> tuple[str, ...]:
@@ -61,7 +67,7 @@ def migrate(transaction: Transaction, path: Path, scripts: Sequence[str]) -> Non
         NotAStoreError: the database is not one of ours.
         StoreVersionError: it is newer than the last of `scripts`.
     """
-    version = _known_version(transaction, path, scripts)
+    version = known_version(transaction, path, scripts)
     for script in scripts[version:]:
         transaction.run(script)
     if version < len(scripts):
@@ -75,7 +81,7 @@ def require_newest(transaction: Transaction, path: Path, scripts: Sequence[str])
         NotAStoreError: the database is not one of ours.
         StoreVersionError: it is older or newer.
     """
-    version = _known_version(transaction, path, scripts)
+    version = known_version(transaction, path, scripts)
     if version < len(scripts):
         raise StoreVersionError(
             f"{path} has version {version} of the schema and this hetsched reads {len(scripts)}; "
@@ -83,11 +89,30 @@ def require_newest(transaction: Transaction, path: Path, scripts: Sequence[str])
         )
 
 
-def _known_version(transaction: Transaction, path: Path, scripts: Sequence[str]) -> int:
+def known_version(transaction: Transaction, path: Path, scripts: Sequence[str]) -> int:
+    """Return the version of a store, which `scripts` lead to or beyond.
+
+    Raises:
+        NotAStoreError: the database is not one of ours.
+        StoreVersionError: it is newer than the last of `scripts`.
+    """
     version = version_of(transaction, path)
     if version > len(scripts):
+        copy = _latest_copy(path, len(scripts))
+        other = "name another file" if copy is None else f"put back the copy {copy.name}"
         raise StoreVersionError(
             f"{path} has version {version} of the schema and this hetsched knows up to "
-            f"{len(scripts)}; update hetsched"
+            f"{len(scripts)}; update hetsched, or {other}"
         )
     return version
+
+
+def _latest_copy(path: Path, newest: int) -> Path | None:
+    """Return the latest copy of a store that is of a version up to `newest`, None for none."""
+    name = re.compile(rf"{re.escape(path.name)}\.{KEPT}-(\d+)-(\d+)")
+    kept = [
+        (int(found[1]), int(found[2]), each)
+        for each in path.parent.glob(f"{glob.escape(path.name)}.*")
+        if (found := name.fullmatch(each.name)) and int(found[1]) <= newest
+    ]
+    return max(kept)[-1] if kept else None

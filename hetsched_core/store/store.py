@@ -22,7 +22,14 @@ from hetsched_core.store.database import MEMORY, Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
 from hetsched_core.store.jobs import JobEvent, StoredJob, StoredRange
-from hetsched_core.store.migrations import create, migrate, migrations, require_newest
+from hetsched_core.store.migrations import (
+    KEPT,
+    create,
+    known_version,
+    migrate,
+    migrations,
+    require_newest,
+)
 from hetsched_core.store.spool_files import SpoolRun
 from hetsched_core.store.transfer import Format
 
@@ -55,16 +62,20 @@ class Store(Database):
     raise `StoreError`; with `StoreWriteError` the disk is full and the call may be repeated.
     Several things are done as one, in SQL, in a `transaction`; docs/formats/store.md has its
     tables.
+
+    Attributes:
+        kept: the copy of the file as it was before it was carried forward; None if it was not.
     """
 
     def __init__(self, path: Path, mode: Mode) -> None:
         """Open a file that is there and has the newest schema; see `open`."""
         super().__init__(path, mode)
         self._spool = SpoolIngest()
+        self.kept: Path | None = None
 
     @classmethod
     def open(cls, path: Path, mode: Mode = Mode.READ) -> Self:
-        """Open a store; for writing, it is made if it is not there.
+        """Open a store; for writing, it is made if it is not there, or carried forward.
 
         Raises:
             StoreError: it cannot be opened, and the subclass says why: held by another process,
@@ -79,6 +90,8 @@ class Store(Database):
             # Its folder may not be entered, say.
             raise StoreError(f"{path} cannot be opened: {error.strerror}") from None
         try:
+            if mode is Mode.WRITE and path != IN_MEMORY:
+                store._keep_older(scripts)
             with store.transaction() as transaction:
                 if path == IN_MEMORY:
                     create(transaction)
@@ -90,6 +103,13 @@ class Store(Database):
             store.close()
             raise
         return store
+
+    def _keep_older(self, scripts: Sequence[str]) -> None:
+        """Keep a copy of a file that is to be carried forward: there is no other way back."""
+        with self.transaction() as transaction:
+            version = known_version(transaction, self.path, scripts)
+        if version < len(scripts):
+            self.kept = self.keep_a_copy(f"{KEPT}-{version}")
 
     def __enter__(self) -> Self:
         """Return the store."""

@@ -12,6 +12,7 @@ _AWAY = (
     "Unable to contact slurm controller",
     "Unable to establish controller",
     "Connection refused",
+    "Connection reset by peer",
     "Socket timed out",
     "Zero Bytes were transmitted",
     "Protocol authentication error",

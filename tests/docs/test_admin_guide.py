@@ -57,11 +57,17 @@ def test_what_is_installed_is_there_and_the_configuration_is_one(tmp_path: Path)
 def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> None:
     installed(tmp_path)
     file = tmp_path / "etc/hetsched/hetschedd.toml"
-    on, off = lines("sed ")
+    on, off, wide, back = lines("sed ")
     run(on, tmp_path)
     assert read_configuration(file).mode is DaemonMode.ENFORCE
     run(off, tmp_path)
     assert read_configuration(file).mode is DaemonMode.SHADOW
+    # Around an upgrade of Slurm.
+    before = read_configuration(file).slack_s
+    run(wide, tmp_path)
+    assert read_configuration(file).slack_s == 3600
+    run(back, tmp_path)
+    assert read_configuration(file).slack_s == before
 
 
 def test_what_the_unit_makes_is_the_daemon_s_alone_and_users_reach_the_socket() -> None:

@@ -125,6 +125,11 @@ class DaemonDatabase:
         self._identity, self._seen = _identity(self._path), _owner_and_mode(self._path)
         if self.store.unread_log:
             yield _UNREAD.format(self.store.unread_log)
+        if self.store.kept:
+            yield (
+                f"{self._path} was carried forward to the schema of this hetsched; as it was it is "
+                f"kept as {self.store.kept.name}, for the way back"
+            )
 
     def _looked_through(self, now: float) -> Iterator[str]:
         """Open a file that another process has written to, and read all of it."""

@@ -1,5 +1,7 @@
 """Versions of the schema: forward only, in one step or not at all."""
 
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hetsched_core.store import (
     Store,
     StoreError,
     StoreVersionError,
+    StoreWriteError,
 )
 from hetsched_core.store import store as store_module
 from hetsched_core.store.migrations import MARK, migrations
@@ -28,6 +31,11 @@ def sql(path: Path, statement: str) -> list[tuple[object, ...]]:
         return connection.execute(statement).fetchall()
 
 
+def copy_of(path: Path, version: int, number: int = 1) -> Path:
+    """The copy of a store that is kept as it was at a version."""
+    return path.with_name(f"{path.name}.version-{version}-{number}")
+
+
 def make(path: Path) -> None:
     with Store.open(path, Mode.WRITE) as store:
         store.record([measured(100.0)])
@@ -40,11 +48,12 @@ def test_the_migrations_are_numbered_without_a_gap_and_those_released_are_as_the
     assert names == [f"{number:04}.sql" for number in range(1, len(names) + 1)]
     made = [sha256(script.encode()).hexdigest()[:16] for script in migrations()]
     assert len(made) == len(names)
-    assert made[:4] == [
+    assert made[:5] == [
         "180cd793b15ab4fa",
         "1c38e9a574904ca7",
         "62a919cf40285be1",
         "bafe17a72d2174e4",
+        "80aa379e71036324",
     ]
 
 
@@ -57,6 +66,7 @@ def test_an_older_store_is_carried_forward_when_it_is_opened_for_writing(
     with pytest.raises(StoreVersionError, match=rf"version {len(now)} .* reads {len(now) + 1}"):
         Store.open(path)
     with Store.open(path, Mode.WRITE) as store:
+        assert store.kept == copy_of(path, len(now))
         assert store.summary().version == len(now) + 1
         with store.transaction() as transaction:
             assert transaction.rows("SELECT name, note FROM profile") == [
@@ -64,7 +74,7 @@ def test_an_older_store_is_carried_forward_when_it_is_opened_for_writing(
             ]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_store_of_each_older_version_is_carried_forward_with_what_it_holds(
     path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +98,65 @@ def test_a_store_of_each_older_version_is_carried_forward_with_what_it_holds(
         assert len(store.events("1")) == 1
 
 
+def test_what_is_kept_of_an_older_store_is_the_way_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = migrations()
+    make(path)
+    path.chmod(0o640)
+    newer = (*now, NEXT)
+    monkeypatch.setattr(store_module, "migrations", lambda: newer)
+    for number in (1, 2):
+        # The second time, since somebody has gone back meanwhile.
+        with Store.open(path, Mode.WRITE) as store:
+            assert store.kept == copy_of(path, len(now), number)
+            store.record([measured(200.0)])
+        with Store.open(path, Mode.WRITE) as store:
+            assert store.kept is None
+        monkeypatch.setattr(store_module, "migrations", lambda: now)
+        copy = copy_of(path, len(now), number)
+        before = path.read_bytes()
+        with pytest.raises(StoreVersionError, match=rf"version {len(newer)} .* {copy.name}$"):
+            Store.open(path, Mode.WRITE)
+        assert path.read_bytes() == before
+        assert copy.stat().st_mode & 0o777 == 0o640
+        path.write_bytes(copy.read_bytes())
+        with Store.open(path, Mode.WRITE) as store:
+            assert store.layers([RESNET], ["a100"]).by_type.mean.tolist() == [100.0]
+        monkeypatch.setattr(store_module, "migrations", lambda: newer)
+
+
+def test_a_store_of_which_no_copy_can_be_kept_is_not_carried_forward_and_others_may_have_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path)
+    now = migrations()
+    monkeypatch.setattr(store_module, "migrations", lambda: (*now, NEXT))
+    in_the_way = path.with_name(f"{copy_of(path, len(now)).name}.part")
+    in_the_way.mkdir()
+    with pytest.raises(StoreWriteError, match=r"version-\d+-1 cannot be written: .*make room"):
+        Store.open(path, Mode.WRITE)
+    in_the_way.rmdir()
+    monkeypatch.undo()
+    with Store.open(path) as store:
+        assert store.summary().version == len(now)
+        assert store.summary().measurements == 1
+
+
+def test_a_store_that_was_copied_as_it_was_opened_is_held_against_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that closes a file anew gives up its locks on it, DuckDB's too."""
+    make(path)
+    now = migrations()
+    monkeypatch.setattr(store_module, "migrations", lambda: (*now, NEXT))
+    with Store.open(path, Mode.WRITE) as store:
+        assert store.kept is not None
+        other = f"import duckdb; duckdb.connect({str(path)!r})"
+        done = subprocess.run([sys.executable, "-c", other], capture_output=True, check=False)
+        assert b"Conflicting lock is held" in done.stderr
+
+
 def test_a_migration_that_fails_leaves_the_store_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +176,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
 @pytest.mark.parametrize(
     ("statement", "error", "named"),
     [
-        ("UPDATE {} SET version = 999", StoreVersionError, r"version 999 .* update hetsched"),
+        ("UPDATE {} SET version = 999", StoreVersionError, r"999 .* update hetsched, or name an"),
         ("CREATE TABLE speed (a INTEGER)", NotAStoreError, "holds speed"),
         ("SELECT 1", NotAStoreError, "holds no tables"),
         ("DELETE FROM {}", NotAStoreError, NO_VERSION),

@@ -83,12 +83,11 @@ def test_a_signal_to_a_job_that_is_being_queued_again_is_given_up_and_holds_noth
         "squeue: error while loading shared libraries: libslurmfull.so: cannot open shared object",
         "scontrol: fatal: failed to initialize auth plugin",
         "Protocol authentication error for job 7",
+        "Connection reset by peer for job 7",
     ],
 )
-def test_commands_that_do_not_go_with_what_is_beside_them_have_refused_nothing(
-    scontrol: Path, said: str
-) -> None:
-    """As they are while Slurm is upgraded: a job is not kept from its place for a minute."""
+def test_what_commands_say_while_slurm_is_upgraded_is_no_refusal(scontrol: Path, said: str) -> None:
+    """Of what is refused, a job is kept from its place for a minute."""
     scontrol.write_text(f"#!/bin/sh\necho {said!r} >&2\nexit 1\n")
     with pytest.raises(AwayError, match=said):
         change_by_command(Depend("7", ""))

@@ -115,8 +115,8 @@ def hosts(short_folder: Path, tmp_path: Path) -> Iterator[Hosts]:
     try:
         cluster.up()
         conf = cluster.layout.configuration / "slurmdbd.conf"
-        theirs = (f"{on[host].plugins}" for host in (CONTROLLER, DATABASE))
-        conf.write_text(conf.read_text().replace(*theirs))
+        text = conf.read_text()
+        conf.write_text(text.replace(f"{on[CONTROLLER].plugins}", f"{on[DATABASE].plugins}"))
         cluster.stop_database_daemon()
         database.start_database_daemon()
         layout.write(cluster.layout)
@@ -186,7 +186,6 @@ def test_running_jobs_end_and_waiting_ones_are_placed_whichever_part_is_upgraded
     cluster.stop_controller()
     cluster.start_controller()
     site.await_log("event=back", after=said)
-    assert "event=refused" not in site.log
     if has_plug_in:
         build_spank(new, cluster.layout.spank)
     begin(SETS[1], PLAIN[1])
