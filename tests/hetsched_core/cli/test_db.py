@@ -21,6 +21,8 @@ from hetsched_core.store import (
     ProfileKey,
     Store,
 )
+from hetsched_core.store import store as store_module
+from hetsched_core.store.migrations import migrations
 from hetsched_core.throughput.builtin import bandwidths
 from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.types import Reason, ReasonCode, Waiting
@@ -231,6 +233,21 @@ def test_a_profile_is_published_and_withdrawn(path: Path, said: Said) -> None:
     assert said("show", path).splitlines()[2].split()[3] == "public"
     assert said("publish", path, *names, "--withdraw") == "resnet50 of alice: read by its owner\n"
     assert said("show", path).splitlines()[2].split()[3] == "owner"
+
+
+def test_a_store_of_an_older_version_is_carried_forward_and_it_says_what_is_kept(
+    tmp_path: Path, hetsched: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now = tmp_path / "older.duckdb", migrations()
+    monkeypatch.setattr(store_module, "migrations", lambda: now[:4])
+    with Store.open(path, Mode.WRITE) as store:
+        store.record([Measurement(RESNET, "a100", 4, 1, Moments(1, 100.0), 1.7e9)])
+    monkeypatch.undo()
+    words = ("--profile", "resnet50", "--owner", "alice")
+    code, out, err = hetsched("db", "publish", path, *words)
+    assert (code, out) == (0, "resnet50 of alice: read by everybody\n")
+    assert err.endswith("as it was it is kept as older.duckdb.version-4-1\n")
+    assert hetsched("db", "publish", path, *words)[2] == ""
 
 
 def test_decisions_are_made_again_and_differences_told(

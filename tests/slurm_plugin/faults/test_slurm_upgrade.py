@@ -103,6 +103,9 @@ def installed(release: str) -> Installation:
 def hosts(short_folder: Path, tmp_path: Path) -> Iterator[Hosts]:
     """Three nodes under 24.11 with three types of GPUs, and a site that is ready for a daemon."""
     old, new = installed("24.11"), installed("newest")
+    (year, month, _), (later, then, _) = old.version, new.version
+    if 12 * (later - year) + then - month > 18:
+        pytest.skip("Slurm is upgraded from the three releases before; name a later old one")
     base = short_folder / "slurm"
     on = {host: replace(old, prefix=base / host) for host in (CONTROLLER, DATABASE, NODES)}
     cluster = Testbed.create(on[CONTROLLER], base, fake_nodes(3, "a100:4,v100:4,t4:4"))
@@ -207,5 +210,6 @@ def test_running_jobs_end_and_waiting_ones_are_placed_whichever_part_is_upgraded
     begin(SETS[1])
     (site.folder / "upgraded").touch()
     site.finish()
-    site.check()
+    verdict = site.verdict()
+    assert (verdict.wrong, verdict.finished) == ((), len(site.submitted))
     assert {name: len(site.seen()[name]) for name in lasting} == dict.fromkeys(lasting, 1)
