@@ -43,6 +43,7 @@ from benchmarks.papers.comparison_runs import (
     MeasureColumn,
     Runs,
     run_sweep,
+    waits_by_width,
 )
 from benchmarks.papers.comparison_tables import (
     ablations,
@@ -56,6 +57,7 @@ from benchmarks.papers.comparison_tables import (
     telling,
     times_ours,
     together,
+    widths,
     with_hidden,
     with_shares,
 )
@@ -148,6 +150,9 @@ def main(folder: Path) -> None:
             "tasks": lambda: plain(run_sweep("tasks", folder), SHORT),
             "dear": lambda: plain(run_sweep("dear", folder), DEAR, JCT),
             "weeks": lambda: times_ours(weeks, LONG),
+            "widths": lambda: widths(
+                *(waits_by_width(name, folder) for name in ("long", "long-untold"))
+            ),
             "week by week": lambda: plain(weeks, LONG, JCT),
             "shares": lambda: with_shares(run_sweep("shares", folder)),
         },

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched_core.cli import main as hetsched
+from hetsched_core.cli.sweep import generate_options, replay_options
 from hetsched_core.report.estimates import Estimate, estimate
+from hetsched_core.report.result import read_result
 from hetsched_core.report.units import number
 from hetsched_core.store.parquet import read_columns
+from hetsched_core.sweep.file import read_sweep
+from hetsched_core.sweep.runs import runs_of
 
 Row = Mapping[str, float | None]
 """The measures of one run by name; None where there is nothing to measure."""
@@ -112,6 +116,36 @@ def _runs(columns: Mapping[str, Sequence[object]]) -> Runs:
         if (measures["completed"] or 0) + (measures["failed"] or 0) == measures["jobs"]:
             of_label = found.setdefault(workload, {}).setdefault(str(row["label"]), {})
             of_label[int(seed)] = measures
+    return found
+
+
+WIDE = 8
+"""Jobs of so many GPUs and more are wide."""
+
+
+def waits_by_width(name: str, folder: Path) -> dict[str, list[tuple[float, float, float]]]:
+    """Return, by contender, what jobs waited in each run of a sweep that was run, in hours.
+
+    The mean of jobs of one GPU, the mean of wide ones, and of all widths of these the longest 99th
+    percentile.
+    """
+    sweep = read_sweep(folder / f"{name}.toml", replay_options(), generate_options())
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for run in runs_of(sweep, folder / "results"):
+        ended = [
+            width
+            for width in read_result(run.result).widths[run.contender.policy]
+            if width.avg_wait_s is not None and width.p99_wait_s is not None
+        ]
+        wide = [width for width in ended if width.gpus >= WIDE]
+        means = [
+            sum((width.avg_wait_s or 0.0) * width.completed for width in some)
+            / sum(width.completed for width in some)
+            for some in ([width for width in ended if width.gpus == 1], wide)
+        ]
+        longest_s = max(width.p99_wait_s or 0.0 for width in wide)
+        waits = means[0] * HOUR, means[1] * HOUR, longest_s * HOUR
+        found.setdefault(run.contender.label, []).append(waits)
     return found
 
 

@@ -19,6 +19,7 @@ from benchmarks.papers.comparison_runs import (
     RESTARTS,
     SHARE_ERROR,
     WAIT,
+    WIDE,
     MeasureColumn,
     Row,
     Runs,
@@ -291,6 +292,18 @@ def with_hidden(told: Runs, hidden: Runs) -> Runs:
         }
         for workload, of_policy in told.items()
     }
+
+
+def widths(*waits: Mapping[str, Sequence[tuple[float, ...]]]) -> str:
+    """Return what narrow and wide jobs waited, means over runs; those of hidden sizes last."""
+    told, hidden = waits
+    every = {**told, **{f"{label.split()[0]}, {HIDDEN}": each for label, each in hidden.items()}}
+    lines = [
+        [label, *(number(sum(column) / len(column), 1) for column in zip(*each, strict=True))]
+        for label, each in every.items()
+    ]
+    heads = ["1 GPU: mean h", f"{WIDE} and more: mean h", "the width that waits longest: 99 % h"]
+    return markdown(["policy", *heads], lines)
 
 
 def times_ours(runs: Runs, columns: Sequence[MeasureColumn]) -> str:

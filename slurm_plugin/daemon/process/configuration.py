@@ -57,7 +57,11 @@ class DaemonConfiguration(DaemonSettings):
     `parameters` are those of the policy, as text.
     """
 
-    policy: str = setting("fifo", "which policy schedules; `hetsched policies` lists them")
+    policy: str = setting(
+        "fifo",
+        "which policy schedules; `hetsched policies` lists them, and steady is advised where most "
+        "jobs can be stopped",
+    )
     mode: DaemonMode = setting(
         DaemonMode.SHADOW, "shadow plans and records and changes nothing in Slurm; enforce acts"
     )
