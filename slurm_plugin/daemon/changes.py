@@ -149,11 +149,12 @@ def _enter(
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
         on_each = gpus_per_node(gpus, managed.gpu_type(nodes))
+        tasks = len(nodes) * request.own.tasks_on(gpus)
         entries.append(
             replace(
                 entry,
                 nodes=managed.hosts_of(nodes),
-                resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
+                resources=seen.resources.placed(len(nodes), on_each, tasks),
                 terms=terms_for(request, gpus, len(nodes), limit),
             )
         )

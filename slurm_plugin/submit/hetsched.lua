@@ -253,6 +253,29 @@ local function asked(jd)
   return each and each * (nodes or 1), its, nodes
 end
 
+-- slurm.h: a number of tasks was given, and srun is told the one that the job has when it starts. Else
+-- it is told --ntasks-per-node of the submission for each node that the job has then.
+local NTASKS_SET = 0x4000
+
+-- Say how many tasks a job has that has more than one on each node; where its count is another, as
+-- many for each GPU as it asked for, and their CPUs. What a script alone says of that does not count.
+local function say_tasks(jd, count, before, nodes)
+  local each = given(jd.ntasks_per_node) and jd.ntasks_per_node or 0
+  local tasks = given(jd.num_tasks) and jd.num_tasks or each * nodes
+  if tasks <= nodes then
+    local step = jd.script:gsub("\\\n", " "):match("\n%s*srun%s[^\n]*(%-%-ntasks%-per%-node[=%s]%d+)")
+    if each == 0 and step then
+      slurm.log_user("hetsched: srun %s starts one task on each node all the same; with #SBATCH %s, too, there are as many for each GPU on any count", step, step)
+    end
+    return
+  end
+  local function scaled(number, least) return math.max(least, math.floor(number * count / before)) end
+  jd.num_tasks = scaled(tasks, nodes)
+  if math.floor(jd.bitflags / NTASKS_SET) % 2 == 0 then jd.bitflags = jd.bitflags + NTASKS_SET end
+  if each > 1 then jd.ntasks_per_node = scaled(each, 1) end
+  if given(jd.min_cpus) then jd.min_cpus = math.floor(jd.min_cpus * jd.num_tasks / tasks) end
+end
+
 -- Why a job with options cannot be one, or nil.
 local function unsupported(jd, found)
   if given(jd.het_job_offset) then
@@ -393,11 +416,15 @@ local function mark(jd)
     found["gpu-types"] = types
   end
   -- In the shape that it is submitted in the job starts where the daemon is away.
+  local before = count
   if not (count and set[count]) then
     count = list[1]
     jd.tres_per_job, jd.tres_per_node, jd.tres_per_socket = "gres/gpu:" .. integer(count), "", ""
     jd.tres_per_task = select(3, gpus_in(jd.tres_per_task)) or ""
   end
+  say_tasks(jd, count, before or count, nodes or 1)
+  -- Slurm would hold on to it where the count is another; srun has it from its environment.
+  if given(jd.ntasks_per_tres) then jd.ntasks_per_tres = slurm.NO_VAL16 end
   if jd.requeue == 0 then found["no-move"] = "" else jd.requeue = 1 end
   local elements = found["gpu-shapes"] == "any" and elements_for(list[#list]) or 1
   if found["copies"] then

@@ -14,19 +14,21 @@ from slurm_plugin.daemon.jobs.request import Request
 def terms_for(
     request: Request, gpus_per_node: int, nodes: int, time_limit_min: int | None
 ) -> Terms:
-    """Return what to set for so many GPUs on each of so many nodes, with a task on each.
+    """Return what to set for so many GPUs on each of so many nodes.
 
     What a job asks for by node or by task has to be set anew when the GPUs change; what it asks for
     by GPU or by CPU Slurm itself multiplies.
     """
-    asked = request.own.asked
-    cpus = None if asked.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node
+    own, asked = request.own, request.own.asked
+    tasks = own.tasks_on(gpus_per_node)
+    on_node = request.cpus_per_gpu * gpus_per_node
+    cpus = None if asked.cpus_per_gpu else math.ceil(on_node / tasks)
     return Terms(
         time_limit_min,
         cpus,
         request.memory_mb_per_gpu * gpus_per_node if asked.memory_mb_per_node else None,
-        cpus and cpus * nodes,
-        1 if request.own.tasks_per_node > 1 else None,
+        cpus and cpus * tasks * nodes,
+        None if own.terms.tasks_per_node is None else tasks,
     )
 
 

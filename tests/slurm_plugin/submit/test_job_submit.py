@@ -161,6 +161,12 @@ OWN = (
         ("--gpu-set=2,4", "--nodes=2", "--gpus-per-node=2", "--ntasks-per-node=2"),
         {"NumNodes": "2-2", "TresPerNode": "gres/gpu:2", "NumTasks": "4"},
     ),
+    # As many tasks for each GPU.
+    (
+        ("--gpu-set=4", "--nodes=1", "--gpus-per-node=8", "--ntasks-per-node=8"),
+        {"TresPerJob": "gres/gpu:4", "NumTasks": "4", "NumCPUs": "4"},
+    ),
+    (("--gpu-set=8", "--gpus=4", "--ntasks=2", "--cpus-per-task=3"), {"NumTasks": "4"}),
     (("--gpu-set=1,2", "--array=0-9%5"), {"TresPerJob": "gres/gpu:1", "ArrayTaskId": "0-9%5"}),
     (("--gpu-set=2", "--nodelist=n1", "--exclude=n2"), {"ReqNodeList": "n1", "ExcNodeList": "n2"}),
     (("--gpu-set=2", "--begin=now+600", "--no-requeue"), {"Requeue": "0"}),
@@ -215,6 +221,24 @@ def test_a_heterogeneous_job_with_a_requirement_set_is_refused(
         sbatch(testbed, script)
     script.write_text(script.read_text().replace("#SBATCH --gpu-set=1,2\n", ""))
     assert sbatch(testbed, script)
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "told"),
+    [
+        (("--gpus-per-node=8",), "srun \\\n    --ntasks-per-node=8 python train.py", True),
+        (("--gpus-per-node=8", "--ntasks-per-node=8"), "srun --ntasks-per-node=8 true", False),
+        (("--gpus=8",), 'srun --ntasks-per-node="$SLURM_GPUS_ON_NODE" true', False),
+    ],
+)
+def test_a_number_of_tasks_that_the_script_alone_says_is_told_to_have_no_effect(
+    testbed: Testbed, submitter: Submitter, words: tuple[str, ...], step: str, told: bool
+) -> None:
+    script = submitter.folder / "job.sh"
+    script.write_text(f"#!/bin/bash\n#HETSCHED --gpu-set=4,8\n{step}\n")
+    said = as_user(testbed, "root", "sbatch", "--hold", "--output=/dev/null", *words, script)
+    assert said.returncode == 0, said.stderr
+    assert ("srun --ntasks-per-node=8 starts one task on each node" in said.stderr) == told
 
 
 SITE_S = """\

@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -167,3 +168,58 @@ def test_a_number_that_slurm_has_no_room_for_is_refused_and_ends_nothing(
     outcome = apply_changes(backend, [Leave(job, terms=change)], time.sleep)
     assert [refused.job for refused, _ in outcome.refused] == [job]
     assert pending(backend.read().jobs[job])
+
+
+EIGHT = "--gpus-per-node=8 --ntasks-per-node=8"
+FOUR = "--gpus-per-node=4 --ntasks-per-node=4"
+SIXTEEN = "-N2 --gpus=16 --ntasks-per-node=8 --cpus-per-gpu=3"
+A100, V100 = "--gpu-types=a100", "--gpu-types=v100"
+
+RECIPES = (
+    # How it was submitted; what srun is told; the set; the GPUs of each node; tasks for each GPU.
+    (f"-N1 {EIGHT}", "--ntasks-per-node=8", "--gpu-set=8", (8,), 1),
+    (f"-N1 {EIGHT}", "--ntasks-per-node=8", "--gpu-set=4,8", (4,), 1),
+    (f"-N1 {EIGHT}", "--ntasks-per-node=8", "--gpu-set=4", (4,), 1),
+    (f"-N2 {EIGHT}", "--ntasks-per-node=8", "--gpu-set=16", (8, 8), 1),
+    (f"-N2 {EIGHT}", "--ntasks-per-node=8", f"--gpu-set=8 {A100}", (4, 4), 1),
+    (f"-N2 {EIGHT} --cpus-per-task=2", "", f"--gpu-set=8,16 {A100}", (4, 4), 1),
+    (f"-N2 {FOUR}", "", f"--gpu-set=8,16 {V100}", (8,), 1),
+    (f"-N2 {FOUR}", "--ntasks-per-node=4", "--gpu-set=16", (8, 8), 1),
+    (f"-N2 {FOUR}", "--ntasks-per-node=$SLURM_GPUS_ON_NODE", f"--gpu-set=8 {V100}", (8,), 1),
+    (SIXTEEN, "", f"--gpu-set=8 {A100}", (4, 4), 1),
+    (SIXTEEN, "", f"--gpu-set=8,16 {A100}", (4, 4), 1),
+    ("--gpus=4 --ntasks=4 --cpus-per-task=2", "", "--gpu-set=2,4", (2,), 1),
+    ("--gpus=4 --ntasks=4 --cpus-per-gpu=3", "", f"--gpu-set=8 {A100}", (4, 4), 1),
+    ("--ntasks=4 --gpus-per-task=1", "", "--gpu-set=2,4", (2,), 1),
+    ("--ntasks=4 --gpus-per-task=1", "", "--gpu-set=16", (8, 8), 1),
+    ("--gpus=4 --ntasks-per-gpu=1", "", "--gpu-set=2,4", (2,), 1),
+    ("--gpus=4 --ntasks-per-gpu=1", "", "--gpu-set=16", (8, 8), 1),
+    ("--gpus=4 --cpus-per-gpu=2", "--ntasks-per-gpu=1", "--gpu-set=16", (8, 8), 1),
+    ("--gpus=4 --cpus-per-gpu=2 --ntasks=8", "", "--gpu-set=2,4", (2,), 2),
+    ("--gpus=4 --ntasks-per-node=2", "", f"--gpu-set=8 {V100}", (8,), 0.5),
+    # A task for each node is none for each GPU.
+    ("-N2 --gpus-per-node=1 --ntasks-per-node=1", "", "--gpu-set=16", (8, 8), 0.125),
+)
+
+
+def test_a_job_has_as_many_tasks_for_each_gpu_as_its_user_asked_for(
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, submitter: Submitter
+) -> None:
+    jobs = {}
+    told = f"{submitter.folder}/$SLURM_JOB_ID.$SLURM_PROCID"
+    show = "$SLURMD_NODENAME $SLURM_GPUS_ON_NODE $SLURM_PROCID $SLURM_LOCALID $SLURM_NTASKS"
+    for recipe in RECIPES:
+        words, srun, options, *_ = recipe
+        script = submitter.folder / "job.sh"
+        step = f"srun {srun} bash -c 'echo {show} >{told}'"
+        script.write_text(f"#!/bin/bash\n#HETSCHED {options} --no-move\n{step}\n")
+        jobs[sbatch(testbed, *words.split(), script)] = recipe
+    drive(daemon, is_in(backend, JobState.ENDED, *jobs))
+    for job, (*how, gpus, each) in jobs.items():
+        rows = [path.read_text().split() for path in submitter.folder.glob(f"{job}.*")]
+        tasks = [int(count * each) for count in gpus]
+        places = Counter(node for node, *_ in rows)
+        assert sorted(places.values()) == sorted(tasks), (how, rows)
+        assert sorted(int(row[2]) for row in rows) == list(range(sum(tasks))), how
+        assert {int(row[4]) for row in rows} == {sum(tasks)}, how
+        assert max(int(row[3]) for row in rows) == max(tasks) - 1, how

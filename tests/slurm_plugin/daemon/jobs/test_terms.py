@@ -16,7 +16,7 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from slurm_plugin.backend import HostRequest, Terms
+from slurm_plugin.backend import HostRequest, Resources, Terms
 from slurm_plugin.daemon.jobs.terms import limit_min, terms_for
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Site, node, placed, requested
 
@@ -93,6 +93,34 @@ def test_cpus_and_memory_follow_the_gpus(
     request = requested(replace(WAITING, asked=asked, gpus=2, cpus=asked.cpus_per_task))
     assert (request.cpus_per_gpu, request.memory_mb_per_gpu) == (cpus, memory_mb)
     assert terms_for(request, 4, 2, None) == for_four
+
+
+@pytest.mark.parametrize(
+    ("tasks", "nodes", "per_node", "cpus_per_task", "for_four"),
+    [
+        # One for each GPU, two for each, one for two; of fewer GPUs than a task has, it has all.
+        (8, (1, 1), 8, 2, Terms(None, 2, None, 16, 4)),
+        (16, (2, 2), 8, 1, Terms(None, 1, None, 16, 8)),
+        (4, (1, 0), 0, 4, Terms(None, 4, None, 16, 2)),
+        # One on each node stays so, however many there were.
+        (1, (1, 0), 0, 16, Terms(None, 8, None, 16)),
+        (2, (2, 2), 1, 8, Terms(None, 8, None, 16)),
+    ],
+)
+def test_tasks_follow_the_gpus_where_more_than_one_a_node_were_asked_for(
+    tasks: int, nodes: tuple[int, int], per_node: int, cpus_per_task: int, for_four: Terms
+) -> None:
+    job = replace(
+        WAITING,
+        gpus=8,
+        cpus=tasks * cpus_per_task,
+        asked=HostRequest(cpus_per_task, memory_mb_per_cpu=100),
+        resources=Resources(nodes, tasks, "gres/gpu:8", "", "", ""),
+        tasks_per_node=per_node,
+    )
+    request = requested(job)
+    assert terms_for(request, 4, 2, None) == for_four
+    assert request.own.tasks_on(1) == max(1, tasks // 8 if tasks > nodes[0] else 1)
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
