@@ -6,9 +6,11 @@ BIN := .venv/bin
 REPORT := build/report
 # Exactly this: the wheel of a newer release may be one for CUDA, of several GB.
 TORCH := torch==2.13.0
+# Those of users; their versions are in requirements-frameworks.lock.
+FRAMEWORKS := transformers[torch] lightning jax
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo lint test test-slurm test-slurm-stable test-torch test-gpu test-all test-nightly pyz soak soak-gangs \
+.PHONY: help env env-torch replay demo lint test env-frameworks test-slurm test-slurm-stable test-torch test-frameworks test-gpu test-all test-nightly pyz soak soak-gangs \
 	soak-mixed bench check-pages man notices deb test-deb lock clean
 
 help:
@@ -19,7 +21,8 @@ help:
 	@echo "make test-slurm  the tests on a real Slurm, which they install privately (Debian, root)"
 	@echo "make test-slurm-stable  some of them on the Slurm of Debian's stable release"
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH))"
-	@echo "make test-all    these four; PYTEST_ARGS=... goes to pytest in each"
+	@echo "make test-frameworks  those that need frameworks of users, which it installs ($(FRAMEWORKS))"
+	@echo "make test-all    these five; PYTEST_ARGS=... goes to pytest in each"
 	@echo "make test-gpu    tests of the executor and the session on a GPU, and the table of switches"
 	@echo "make test-nightly  properties with many fresh examples"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
@@ -73,7 +76,7 @@ test-slurm-stable: env
 		tests/slurm_plugin/backend/test_holding.py tests/slurm_plugin/submit/test_under_the_daemon.py \
 		tests/slurm_plugin/testbed/test_testbed.py $(PYTEST_ARGS)
 
-test-all: test test-slurm test-slurm-stable test-torch
+test-all: test test-slurm test-slurm-stable test-torch test-frameworks
 
 test-nightly: env
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto -m "not (slurm or pyslurm)" $(PYTEST_ARGS)
@@ -87,6 +90,20 @@ env-torch: .venv/.torch-installed
 
 test-torch: env-torch
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
+
+env-frameworks: .venv-frameworks/.installed
+
+# Upon the environment with torch, which stays as it is.
+.venv-frameworks/.installed: .venv/.torch-installed requirements-frameworks.lock Makefile
+	$(BIN)/python -m venv --clear .venv-frameworks
+	@$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		>"$$(.venv-frameworks/bin/python -c 'import site; print(site.getsitepackages()[0])')/torch.pth"
+	.venv-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock \
+		--constraint requirements-frameworks.lock $(TORCH) $(FRAMEWORKS)
+	@touch $@
+
+test-frameworks: env-frameworks
+	.venv-frameworks/bin/python -m pytest -n 2 --dist worksteal --durations=5 tests/job_wrappers/frameworks $(PYTEST_ARGS)
 
 # With the torch that is there, which must see a GPU: `make test-gpu BIN=DIR` takes the
 # Python in DIR. The table needs torchvision, torchaudio, transformers and torch-geometric.
@@ -144,7 +161,11 @@ lock: clean
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m pip freeze --exclude-editable >requirements.lock
 	@touch .venv/.installed
+	@: >requirements-frameworks.lock
+	$(MAKE) env-frameworks
+	.venv-frameworks/bin/python -m pip freeze --local --exclude pip >requirements-frameworks.lock
+	@touch .venv-frameworks/.installed
 
 clean:
-	rm -rf .venv build dist .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-frameworks build dist .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

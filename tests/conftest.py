@@ -1,8 +1,9 @@
 """Fixtures and rules that all tests share.
 
 A test that cannot run here skips with a reason. On a machine that is there to run them
-(``CI=true``) a skip is a failure: of every test marked ``slurm`` or ``torch``, of every test that
-uses ``data_dir`` where ``HETSCHED_DATA`` is set, and of every module that skips as a whole.
+(``CI=true``) a skip is a failure: of every test marked ``slurm``, ``torch`` or ``frameworks``, of
+every test that uses ``data_dir`` where ``HETSCHED_DATA`` is set, and of every module that skips as
+a whole.
 """
 
 import itertools
@@ -44,7 +45,7 @@ def _must_run(item: pytest.Item) -> str | None:
     """Why this test may not skip here; None where it may."""
     if os.environ.get("CI") != "true":
         return None
-    for marker in ("slurm", "torch"):
+    for marker in ("slurm", "torch", "frameworks"):
         if item.get_closest_marker(marker):
             return f"a test marked {marker!r} must run where CI=true"
     if "data_dir" in getattr(item, "fixturenames", ()) and os.environ.get("HETSCHED_DATA"):

@@ -52,13 +52,11 @@ def trainer_callback(report_every_s: float = 5.0) -> Any:
                     "with save_only_model the Trainer could not go on from what it saves: leave it "
                     "out of TrainingArguments"
                 )
-            optimizer = given["optimizer"]
             self.run = TrainingRun(
                 torch,
                 Peers(torch),
                 given["model"],
-                # accelerate's own does not keep hooks, the one in it does.
-                getattr(optimizer, "optimizer", optimizer),
+                given["optimizer"],
                 report_every_s=report_every_s,
                 samples=_samples(args, state),
                 steps=state.global_step,

@@ -104,12 +104,13 @@ class PhaseTimer:
         self._cuts: list[tuple[int, Any]] = []
         self._finished: deque[list[tuple[int, Any]]] = deque(maxlen=64)
         self._model = model
-        self._optimizer = optimizer
+        # accelerate's own keeps no hooks, the one in it does.
+        self._optimizer = getattr(optimizer, "optimizer", optimizer)
         self._hooks: list[Any] = []
         self._away = False
         self.stepped = False
         self.steps = 0
-        optimizer.register_step_post_hook(self._on_stepped)
+        self._optimizer.register_step_post_hook(self._on_stepped)
 
     def look(self) -> None:
         """Cut steps into all phases from now on."""

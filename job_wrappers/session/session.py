@@ -91,6 +91,11 @@ class TrainingSession:
         self._checkpoints: Checkpoints | None = None
         place: Place | None = None
         if checkpoint is not None:
+            if self._parts.in_parts:
+                raise SessionError(
+                    "each rank has a part of the model alone (FSDP), which no session saves; "
+                    "leave `checkpoint` out, and save by torch.distributed.checkpoint"
+                )
             self._checkpoints = Checkpoints(
                 torch, peers, self._parts, checkpoint, keep, self._on_saved
             )

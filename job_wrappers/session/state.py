@@ -46,6 +46,14 @@ class TrainedParts:
             if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                 raise SessionError(f"{name} has no state_dict and load_state_dict to save it by")
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether each rank has a part of the model alone, as in FSDP."""
+        # By name, for that module is imported by those alone who use it.
+        kinds = {type(module).__name__ for module in self.model.modules()}
+        of_dtensors = any(hasattr(each, "device_mesh") for each in self.model.parameters())
+        return of_dtensors or "FullyShardedDataParallel" in kinds
+
     def split(self) -> Split:
         """Return the state as it is now; its tensors are the live ones."""
         torch = self._torch

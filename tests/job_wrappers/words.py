@@ -17,6 +17,7 @@ add("--workers", type=int, default=0)
 add("--accumulate", type=int, default=1)
 add("--dropout", type=float, default=0.0)
 add("--signal-at", type=int, default=-1, help="step at which the last rank gets SIGTERM")
+add("--requeue-at", type=int, default=-1, help="step at which the launcher gets SIGTERM")
 add("--kill-at", type=int, default=-1, help="step at which all get SIGKILL")
 add("--save-at", type=int, default=-1, help="step at which rank 0 gets SIGUSR1")
 add("--nap", type=float, default=0.0, help="seconds that each step takes longer")
@@ -30,6 +31,8 @@ def end_step(step: int) -> None:
     """Send the signals that are due after a step, and take a nap."""
     if step == given.signal_at and rank == size - 1:
         os.kill(os.getpid(), signal.SIGTERM)
+    if step == given.requeue_at and rank == 0:
+        os.kill(os.getppid(), signal.SIGTERM)
     if step == given.save_at and rank == 0:
         os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(given.nap)

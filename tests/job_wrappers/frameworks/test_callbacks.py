@@ -1,7 +1,4 @@
-"""The callbacks, in the frameworks they are for: real ones, where they are installed.
-
-No environment of ours holds them: they and what they need take a minute to install.
-"""
+"""The callbacks, in the frameworks they are for."""
 
 from __future__ import annotations
 
@@ -25,9 +22,7 @@ def script(request: pytest.FixtureRequest) -> Path:
     name: str = request.param
     for needed in ("torch", name):
         if importlib.util.find_spec(needed) is None:
-            pytest.skip(
-                f"{needed} is not installed: pip install torch transformers[torch] lightning"
-            )
+            pytest.skip(f"{needed} is not installed: make env-frameworks")
     return Path(__file__).with_name(FRAMEWORKS[name])
 
 
