@@ -169,7 +169,7 @@ class Own:
             self.asked.cpus_per_task or None,
             self.asked.memory_mb_per_node or None,
             self.cpus if self.asked.cpus_per_task else None,
-            self.tasks_per_node if self._tasks_by_gpu else None,
+            self.tasks_per_node if self.tasks_per_node > 1 or self._tasks_by_gpu else None,
         )
 
     @property

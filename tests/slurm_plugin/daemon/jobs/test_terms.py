@@ -102,6 +102,8 @@ def test_cpus_and_memory_follow_the_gpus(
         (8, (1, 1), 8, 2, Terms(None, 2, None, 16, 4)),
         (16, (2, 2), 8, 1, Terms(None, 1, None, 16, 8)),
         (4, (1, 0), 0, 4, Terms(None, 4, None, 16, 2)),
+        # They have no more CPUs than are planned for.
+        (6, (1, 1), 6, 1, Terms(None, 1, None, 6, 3)),
         # One on each node stays so, however many there were.
         (1, (1, 0), 0, 16, Terms(None, 8, None, 16)),
         (2, (2, 2), 1, 8, Terms(None, 8, None, 16)),
