@@ -149,7 +149,7 @@ def _enter(
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
         on_each = gpus_per_node(gpus, managed.gpu_type(nodes))
-        tasks = len(nodes) * request.own.tasks_on(gpus)
+        tasks = len(nodes) * request.tasks_on(gpus)
         entries.append(
             replace(
                 entry,

@@ -169,23 +169,13 @@ class Own:
             self.asked.cpus_per_task or None,
             self.asked.memory_mb_per_node or None,
             self.cpus if self.asked.cpus_per_task else None,
-            self.tasks_per_node if self.tasks_per_node > 1 or self._tasks_by_gpu else None,
+            self.tasks_per_node if self.tasks_per_node > 1 or self.tasks_by_gpu else None,
         )
 
     @property
-    def _tasks_by_gpu(self) -> bool:
+    def tasks_by_gpu(self) -> bool:
         """Whether it has more tasks than one on each node."""
         return (self.resources.tasks or 1) > self.least_nodes
-
-    def tasks_on(self, gpus: int) -> int:
-        """Return how many tasks it has on a node with so many GPUs.
-
-        That is one, or as many for each GPU as were submitted where those were more than nodes.
-        """
-        if not self._tasks_by_gpu:
-            return 1
-        in_all = max(self.gpus, self.gpus_in_all(self.least_nodes)) or 1
-        return max(1, gpus * (self.resources.tasks or 1) // in_all)
 
 
 _own = lru_cache(maxsize=4096)(Own)  # many jobs ask for the same, and share it
@@ -270,6 +260,17 @@ class Request:
     def placed(self, seen: SlurmJob) -> bool:
         """Whether a waiting job is in the reservation, or was when that ended: it stays pinned."""
         return seen.state is JobState.PENDING and (seen.entered or seen.pinned != self.own.nodes)
+
+    def tasks_on(self, gpus: int) -> int:
+        """Return how many tasks it has on a node with so many GPUs.
+
+        That is one, or as many for each GPU as were submitted where those were more than nodes.
+        """
+        own = self.own
+        if not own.tasks_by_gpu:
+            return 1
+        in_all = max(own.gpus, own.gpus_in_all(own.least_nodes)) or self.default_count
+        return max(1, gpus * (own.resources.tasks or 1) // in_all)
 
     def leave(self, job: str, partitions: tuple[str, ...], *, typed: bool = False) -> Leave:
         """Return what lets it wait again, in the shape in which it was submitted.

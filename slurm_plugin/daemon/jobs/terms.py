@@ -20,7 +20,7 @@ def terms_for(
     by GPU or by CPU Slurm itself multiplies.
     """
     own, asked = request.own, request.own.asked
-    tasks = own.tasks_on(gpus_per_node)
+    tasks = request.tasks_on(gpus_per_node)
     # No more in all than the plan has counted on, and no fewer for a task than were asked for.
     on_node = request.cpus_per_gpu * gpus_per_node
     cpus = None if asked.cpus_per_gpu else max(1, on_node // tasks)

@@ -122,7 +122,7 @@ def test_tasks_follow_the_gpus_where_more_than_one_a_node_were_asked_for(
     )
     request = requested(job)
     assert terms_for(request, 4, 2, None) == for_four
-    assert request.own.tasks_on(1) == max(1, tasks // 8 if tasks > nodes[0] else 1)
+    assert request.tasks_on(1) == max(1, tasks // 8 if tasks > nodes[0] else 1)
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
