@@ -206,11 +206,12 @@ def repeat_recorded(file: Path, after: int = 0) -> None:
         for number, decision in _decisions(store, after):
             try:
                 recorded = read_decision(decision.document)
+                again = recorded.again()
             except InputError as error:
                 left_out += 1
                 click.echo(f"decision {number}: {error}")
                 continue
-            found = differences(recorded.plan, recorded.again())
+            found = differences(recorded.plan, again)
             if not found:
                 same += 1
                 continue

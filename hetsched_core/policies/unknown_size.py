@@ -69,7 +69,14 @@ class UnknownSizes:
         return cls(ended)
 
     def left_s(self, job: Job, ran_s: float) -> float:
-        """Return the seconds that a job counts as having left after it has run for `ran_s`."""
+        """Return the seconds that a job counts as having left after it has run for `ran_s`.
+
+        That is no more than its time limit, after which Slurm ends it.
+        """
+        left_s = self._index_s(job, ran_s)
+        return left_s if job.time_limit_s is None else min(left_s, job.time_limit_s)
+
+    def _index_s(self, job: Job, ran_s: float) -> float:
         times, weights = self._mixture(job)
         first = int(np.searchsorted(times, ran_s, side="right"))
         if first == len(times):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hetsched_core.store.database import Transaction, columns_of, types_of
 from hetsched_core.store.merge import replace
@@ -14,6 +15,10 @@ from hetsched_core.values.records import from_json, to_json
 
 MOST_DETAIL = 300
 """Characters that are kept of what an event says."""
+
+
+COMPLETED = "COMPLETED"
+"""Slurm's word for a job that ended with its work done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +50,9 @@ class StoredJob:
     expected_s: float | None = None
 
     def as_ended(self) -> EndedJob | None:
-        """Return what it tells of the next jobs; None if it told its size, or never ran."""
+        """Return what it tells of the next jobs; None if it told its size, or did not complete."""
         job, end_s = self.job, self.ended_s
-        if job.total_samples is not None or end_s is None or self.first_start_s is None:
+        if job.total_samples is not None or end_s is None or self.ended_as != COMPLETED:
             return None
         run_s = end_s - job.eligible_from_s - self.wait_s
         return EndedJob(job.user, job.profile, max(run_s, 0.0), job.time_limit_s)
@@ -143,6 +148,27 @@ def _record_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
     replace(transaction, "job", columns_of({**given, **_OF_JOB}, rows))
 
 
+def read_ended(transaction: Transaction, most: int) -> tuple[EndedJob, ...]:
+    """Return the latest jobs that told no size and ended with their work done, by their ends.
+
+    They are among the latest `most` that ended with their work done.
+    """
+    rows = transaction.rows(
+        f"""
+        SELECT nonce, document, {", ".join(_OF_JOB)} FROM job
+        WHERE ended_as = '{COMPLETED}' ORDER BY ended_s DESC, nonce DESC LIMIT $1
+        """,
+        most,
+    )
+    ended = (_stored(row).as_ended() for row in reversed(rows))
+    return tuple(job for job in ended if job is not None)
+
+
+def _stored(row: Sequence[Any]) -> StoredJob:
+    nonce, document, *rest = row
+    return StoredJob(nonce, from_json(json.loads(document), Job), *rest)
+
+
 def read_jobs(
     transaction: Transaction, job: str | None = None, since_s: float = 0.0, most: int = 10_000
 ) -> tuple[StoredJob, ...]:
@@ -165,10 +191,7 @@ def read_jobs(
         since_s,
         most,
     )
-    return tuple(
-        StoredJob(nonce, from_json(json.loads(document), Job), *rest)
-        for nonce, document, *rest in reversed(rows)
-    )
+    return tuple(map(_stored, reversed(rows)))
 
 
 def read_events(

@@ -147,6 +147,7 @@ class Store(Database):
     events = _operation(jobs.read_events)
     ranges = _operation(jobs.read_ranges)
     forget_history = _operation(jobs.forget_history)
+    ended_jobs = _operation(jobs.read_ended)
     jobs = _operation(jobs.read_jobs)
 
     import_speeds = _operation(transfer.import_speeds)

@@ -136,7 +136,7 @@ class Telemetry:
             daemon.world.unseen,
             daemon.world.intake.later,
         )
-        daemon.ended = self.journal.ended
+        daemon.learn(self.journal.take_ended())
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)
         self._forecasts.look(

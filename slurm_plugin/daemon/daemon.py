@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +28,7 @@ from hetsched_core.types import (
     EMPTY_PLAN,
     NONE_ENDED,
     Cluster,
+    EndedJob,
     EndedJobs,
     ExecutionModel,
     Plan,
@@ -317,15 +318,20 @@ class Daemon:
         What is wrong with a store is said where it is written.
         """
         try:
-            stored = () if store is None else store.jobs(most=LATEST)
+            return NONE_ENDED if store is None else EndedJobs.of(store.ended_jobs(4 * LATEST))
         except StoreError:
             return NONE_ENDED
-        ended = (each.as_ended() for each in stored)
-        return EndedJobs.of(each for each in ended if each is not None)
+
+    def learn(self, ended: Iterable[EndedJob]) -> None:
+        """Tell the policy of jobs that told no size and have completed since."""
+        for job in ended:
+            self.ended = self.ended.followed_by(job)
 
     def keep_in(self, store: Store | None) -> None:
         """Go on with another store, or without one: what the old one knew is not known any more."""
         self.store = store
+        if self.ended is NONE_ENDED:
+            self.ended = self._ended_in(store)
         self._unrecorded, self._no_spool = None, ""
         try:
             self._spool = self._open_spool()

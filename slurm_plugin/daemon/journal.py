@@ -18,8 +18,8 @@ from hetsched_core.forecast import PastJob, claim_of, work_done
 from hetsched_core.measures.fairness import RunTimes, latency_ratio, raqlr
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange, StoreError
 from hetsched_core.types import (
-    NONE_ENDED,
     Configuration,
+    EndedJob,
     Entry,
     Job,
     JobView,
@@ -80,11 +80,7 @@ class _Said:
 
 
 class Journal:
-    """Writes down what becomes of jobs, and knows what became of the latest ones.
-
-    Attributes:
-        ended: those of the latest that told no size, for policies.
-    """
+    """Writes down what becomes of jobs, and knows what became of the latest ones."""
 
     def __init__(self) -> None:
         """Begin with nothing known; the first store that is given tells what was before."""
@@ -94,7 +90,7 @@ class Journal:
         self._events: deque[JobEvent] = deque(maxlen=_MOST_UNWRITTEN)
         self._ranges: deque[StoredRange] = deque(maxlen=_MOST_UNWRITTEN)
         self._starts: deque[tuple[str, str, float]] = deque(maxlen=_MOST_UNWRITTEN)
-        self.ended = NONE_ENDED
+        self._taught: list[EndedJob] = []
         self._past: dict[str, PastJob] = {}
         self._ended: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
         self._written = 0
@@ -117,6 +113,11 @@ class Journal:
                 if nonce in self._followed or one.job.submit_s >= self._known[0].job.submit_s
             }
         return self._known
+
+    def take_ended(self) -> tuple[EndedJob, ...]:
+        """Return the jobs that told no size and have completed since this was asked last."""
+        taken, self._taught = tuple(self._taught), []
+        return taken
 
     def jobs(self) -> dict[str, tuple[str, Job]]:
         """Return the jobs that are there, by id: nonce, and all that is known of each."""
@@ -188,8 +189,11 @@ class Journal:
             ran = over is not None and bool(over.nodes) and over.start_s is not None
             if over is not None and ran and each.first_start_s is None:
                 each.first_start_s = over.start_s
+                # Seen by nobody, it has not waited since.
+                waited_s = max(0.0, (over.start_s or end_s) - each.job.eligible_from_s)
+                each.view = replace(each.view, observed_s=end_s, wait_s=waited_s)
                 gpu_s = last_run_gpu_s(over, end_s)
-            self._leave(each, at, decisions, gpu_s)
+            self._leave(each, at, decisions, gpu_s, over.outcome if over else "")
         self._tell_unseen(snapshot.now, decisions, unseen, later)
         self._write(store, snapshot.now)
         return tuple(started)
@@ -300,9 +304,18 @@ class Journal:
             each.held = held
 
     def _leave(
-        self, each: _Followed, snapshot: Snapshot, decisions: int, unseen_gpu_s: float = 0.0
+        self,
+        each: _Followed,
+        snapshot: Snapshot,
+        decisions: int,
+        unseen_gpu_s: float = 0.0,
+        outcome: str = "",
     ) -> None:
-        """Write down what has become of a job; of what it ran unseen, how many GPU seconds."""
+        """Write down what has become of a job.
+
+        Of what it ran unseen `unseen_gpu_s` says how many GPU seconds; `outcome` is Slurm's word
+        for how it ended, "" where that is not known.
+        """
         now, view = snapshot.now, each.view
         samples = work_done(view, snapshot)
         claim = claim_of(each.job, snapshot.speeds, snapshot.cluster.gpu_types)
@@ -313,6 +326,7 @@ class Journal:
             each.job,
             ended_s=now,
             first_start_s=each.first_start_s,
+            ended_as=outcome,
             share=samples / claim if ran else None,
             samples=samples,
             wait_s=view.wait_at(now),
@@ -321,6 +335,8 @@ class Journal:
         )
         self._jobs.append(stored)
         self._learn(stored)
+        if (ended := stored.as_ended()) is not None:
+            self._taught.append(ended)
         # How it ended is Slurm's to tell: sacct knows.
         had = _had(each.first_start_s, view.service_at(now) + unseen_gpu_s)
         self._event(each, now, decisions, "left", had)
@@ -328,8 +344,6 @@ class Journal:
     def _learn(self, stored: StoredJob) -> None:
         self._past[stored.nonce] = PastJob(stored.job, stored.share)
         self._changed = True
-        if (ended := stored.as_ended()) is not None:
-            self.ended = self.ended.followed_by(ended)
         if stored.ended_s is not None and stored.share is not None and stored.expected_s:
             ratio = latency_ratio(stored.wait_s, stored.expected_s)
             if math.isfinite(ratio):
@@ -345,7 +359,7 @@ class Journal:
         """Take in what a store knows of jobs, once; tell one that comes later of those it lacks."""
         if store is None or store is self._store:
             return
-        first, self._store = self._store is None, store
+        first = self._store is None
         try:
             if first:
                 for stored in store.jobs(most=REMEMBERED):
@@ -355,6 +369,7 @@ class Journal:
         except StoreError as error:
             self.trouble = str(error)
             return
+        self._store = store
         unwritten = {job.nonce for job in self._jobs}
         for each in self._followed.values():
             if there.pop(each.nonce, None) is None and each.nonce not in unwritten:

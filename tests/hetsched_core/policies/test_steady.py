@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetsched_core.policies.steady import Steady, least_of_the_shorter
-from hetsched_core.types import Cluster, JobView, Run, Shape
+from hetsched_core.types import Cluster, EndedJob, EndedJobs, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import at_round
 from tests.hetsched_core.policies.worlds import ARRIVAL, answer, with_job
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, view, where
@@ -122,6 +122,20 @@ def test_a_job_of_unknown_size_is_not_stopped_before_that_can_pay(now: float, fi
     ran = replace(RAN, samples_done=now, restart_cost_s=10.0)
     came = new(submit_s=now, observed_s=now, restart_cost_s=10.0)
     assert placed(ran, came, now=now, grace_s=30.0) == {first: "a:1"}
+
+
+@pytest.mark.parametrize(("ran_s", "waited_s"), [(100.0, 20_000.0), (20_000.0, 100.0)])
+def test_of_jobs_that_told_no_size_those_go_first_whose_like_took_less(
+    ran_s: float, waited_s: float
+) -> None:
+    jobs = {"ran": ran_s, "waited": waited_s}
+    speeds = linear_speeds(ONE, {name: {"t": 1.0} for name in jobs})
+    views = [with_job(job(name, samples=None), profile=name) for name in jobs]
+    known = EndedJobs.of(
+        EndedJob("", name, seconds) for name, seconds in jobs.items() for _ in range(20)
+    )
+    snapshot = replace(at_round(ONE, *views, now=360.0, speeds=speeds), ended=known)
+    assert where(answer(Steady(), snapshot)) == {min(jobs, key=lambda name: jobs[name]): "a:1"}
 
 
 def test_the_least_priority_of_the_shorter_is_that_of_its_naive_twin() -> None:

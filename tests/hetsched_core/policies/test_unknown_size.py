@@ -64,6 +64,12 @@ def test_of_what_jobs_have_in_common_that_counts_by_which_they_are_most_alike(sa
         assert known.left_s(of(user, profile, limit_s), 0.0) == pytest.approx(run_s, rel=0.1)
 
 
+def test_no_job_has_more_left_than_its_time_limit() -> None:
+    known = after(*[EndedJob("ann", "m", 50_000.0, 100_000.0)] * 100)
+    assert known.left_s(of(limit_s=600.0), 590.0) <= 600.0
+    assert known.left_s(of(), 590.0) > 40_000.0
+
+
 def test_before_any_has_ended_the_limit_is_what_is_known() -> None:
     known = after()
     short, long = (known.left_s(of(limit_s=limit_s), 0.0) for limit_s in (600.0, 86_400.0))

@@ -227,20 +227,38 @@ def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
         after.telemetry.close()
 
 
+def over(run: SlurmJob, end_s: float, outcome: str = "COMPLETED") -> SlurmJob:
+    return replace(run, state=JobState.ENDED, end_s=end_s, outcome=outcome)
+
+
+def taught(bench: Bench) -> list[tuple[str, str, float]]:
+    snapshot = bench.daemon.snapshot()
+    assert snapshot is not None
+    return [(one.user, one.profile, round(one.run_s, -1)) for one in snapshot.ended.jobs]
+
+
 def test_policies_are_told_how_long_jobs_ran_that_told_no_size(bench: Bench) -> None:
     bench.cycle(job(1), job(2))
     run = running(job(1), bench.clock.now)
     bench.cycle(run, job(2))
     bench.cycle(run, job(2), seconds=300)
-    bench.cycle(job(2))
-    bench.cycle(job(2))
-    snapshot = bench.daemon.snapshot()
-    assert snapshot is not None
-    (ended,) = snapshot.ended.jobs
-    assert (ended.user, ended.profile) == ("ann", "resnet50-imagenet")
-    assert ended.run_s == pytest.approx(300, abs=2)
-    # The next daemon plans with it from its first cycle on.
-    assert daemon_of(bench.backend, bench.clock, store=bench.store).ended.jobs == (ended,)
+    # What is not shown for a moment has not ended.
+    bench.cycle(job(2), seconds=0)
+    bench.cycle(run, job(2), seconds=0)
+    bench.cycle(over(run, bench.clock.now), job(2))
+    # One that nobody saw run.
+    start_s = bench.clock.now + 20.0
+    bench.cycle(over(running(job(2), start_s), start_s + 40.0), job(3), seconds=100)
+    run = running(job(3), bench.clock.now)
+    bench.cycle(run, job(4))
+    bench.cycle(over(run, bench.clock.now + 5.0, "FAILED"), job(4), seconds=10)
+    bench.cycle(job(4))
+    expected = [("ann", "resnet50-imagenet", 300.0), ("ann", "resnet50-imagenet", 40.0)]
+    assert taught(bench) == expected
+    # The next daemon plans with them from its first cycle on, whatever has come since.
+    bench.cycle(*map(job, range(4, 40)))
+    after = daemon_of(bench.backend, bench.clock, store=bench.store)
+    assert [round(one.run_s, -1) for one in after.ended.jobs] == [300.0, 40.0]
 
 
 def test_an_id_that_is_handed_out_again_has_the_history_of_both(bench: Bench) -> None:
