@@ -23,6 +23,9 @@ from hetsched_core.types import Cluster, Layer, Speeds, SpeedTable
 ASSUMED_PROFILE = "resnet50-imagenet"
 """The built-in profile that stands in where nothing is known of a job."""
 
+_MOST_SETTLED = 10_000
+"""Of so many profiles and GPU types it is remembered that no more is to be had."""
+
 AS_IT_IS = ", as it is"
 """Ends the name of a profile's speeds for jobs that cannot be stopped to measure more of them."""
 
@@ -72,7 +75,7 @@ class LiveSpeeds:
         """
         self._store, self._measures = store, measures
         self._wanted: dict[str, _Wanted] = {}
-        self._settled: set[tuple[ProfileKey, str]] = set()
+        self._settled: dict[tuple[ProfileKey, str], None] = {}
         self._cluster: Cluster | None = None
         self._builtin: Mapping[str, SpeedTable] = {}
         self._speeds: Speeds | None = None
@@ -146,11 +149,14 @@ class LiveSpeeds:
     def settle(self, name: str, gpu_type: str) -> None:
         """Let what is known of a profile on a GPU type do: it was tried, and no more is to be had.
 
-        Until the daemon ends, no job is asked to measure it again.
+        Until the daemon ends, no job is asked to measure it again, unless so many others were tried
+        since that it is forgotten.
         """
         wanted = self._wanted.get(name)
         if wanted is not None:
-            self._settled.add((wanted.key, gpu_type))
+            self._settled[wanted.key, gpu_type] = None
+            if len(self._settled) > _MOST_SETTLED:
+                del self._settled[next(iter(self._settled))]
             self.learned([wanted.key])
 
     def _revise(self, names: Iterable[str]) -> None:

@@ -116,9 +116,12 @@ class Listener:
         self.every_s, self.most_s = every_s, most_s
         self._stopwatch = stopwatch
         self._following: dict[tuple[str, int], _Following] = {}
+        # All that the store may know something of, though some have told nothing of use.
+        self._nonces: set[str] = set()
         for run in store.followed():
             self._add(run)
         self._told = store.progress()
+        self._nonces |= self._told.keys()
         self._retell = True
         self.failure: StoreError | None = None
         self._alive: set[str] = set()
@@ -230,6 +233,7 @@ class Listener:
         ranks = range(min(run.run.gpus, MOST_RANKS))
         paths = tuple(folder / str(SpoolName(run.job, run.number, rank)) for rank in ranks)
         self._following[run.job, run.number] = _Following(run, paths)
+        self._nonces.add(run.run.nonce)
 
     def _leave(self, now: float) -> None:
         """Let go of runs that ended a while ago, and of what was told of jobs that are gone."""
@@ -240,11 +244,12 @@ class Listener:
         ]
         runs = [self._following.pop(key).run for key in gone]
         staying = {each.run.run.nonce for each in self._following.values()}
-        left = self._told.keys() - staying - self._alive
+        left = self._nonces - staying - self._alive
         if runs or left:
             self._store.unfollow(runs, left)
+        self._nonces -= left
         for nonce in left:
-            del self._told[nonce]
+            self._told.pop(nonce, None)
 
     # -- files -------------------------------------------------------------------------------------
 

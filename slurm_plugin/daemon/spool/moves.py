@@ -13,7 +13,7 @@ import json
 import os
 import pwd
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ MOST_MOVES = 50
 MOST_REASON = 300
 _MOST_BYTES = 1 << 20
 _JOB = re.compile(r"[0-9A-Za-z_+-]{1,64}")
+_OF_A_JOB = re.compile(rf"\.?({_JOB.pattern})\.[0-9a-f]{{32}}\.json(?:\.part)?")
 _GUESSABLE = re.compile(rf"{_JOB.pattern}\.json|\.{_JOB.pattern}\.part")
 """Names that earlier versions gave."""
 
@@ -154,8 +155,28 @@ class SpoolFolder:
                 part.unlink(missing_ok=True)
             raise
 
+    def tidy(self, jobs: Collection[str], before_s: float) -> None:
+        """Remove what was told of jobs that are gone: nobody reads it any more.
+
+        Args:
+            jobs: those that there are, by id; of an array all elements are taken to be there.
+            before_s: what was written after this time, seconds UTC, stays in any case.
+        """
+        there = {_number(job) for job in jobs}
+        with contextlib.suppress(OSError):
+            for folder in (self.path / "moves").iterdir():
+                for path in folder.iterdir():
+                    told = _OF_A_JOB.fullmatch(path.name)
+                    if told and _number(told[1]) not in there and path.stat().st_mtime < before_s:
+                        path.unlink()
+
     def _moves(self, account: Account) -> Path:
         return self.path / "moves" / str(account.uid)
+
+
+def _number(job: str) -> str:
+    """Return the number that all elements of an array have, and all parts of a job."""
+    return re.split("[_+]", job, maxsplit=1)[0]
 
 
 def _let_in(path: Path, gid: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -22,6 +23,9 @@ from slurm_plugin.daemon.spool.listening import NOTHING, Heard, Listener
 from slurm_plugin.daemon.spool.moves import Move, SpoolFolder
 from slurm_plugin.daemon.world import LiveWorld
 
+TIDY_S = 86_400.0
+"""How often what was told of jobs that are gone is removed, and for how long it stays at least."""
+
 _OF_A_SPOOL = re.compile(r"moves|\d+|\..*|lost\+found")
 """What stands in a spool: moves, users' directories by uid, and what is the file system's own."""
 
@@ -34,6 +38,7 @@ class Spool:
         self._listener, self._folder = listener, folder
         self._profiling = ProfilingRuns()
         self._trouble = self._unwritten = ""
+        self._tidied_s = -math.inf
         self.failure: StoreError | None = None
 
     @classmethod
@@ -62,6 +67,10 @@ class Spool:
 
     def hear(self, world: LiveWorld, now: float) -> Heard:
         """Take in what was told since, as far as one cycle may, and let `world` know."""
+        if not self._tidied_s <= now < self._tidied_s + TIDY_S:  # the clock may have been set back
+            self._tidied_s = now
+            odd = (what.removeprefix("job ") for what in world.odd)
+            self._folder.tidy({*world.records, *odd}, now - TIDY_S)
         try:
             self._listener.follow(world, now)
             heard = self._listener.listen(now)

@@ -146,6 +146,18 @@ def test_a_type_that_was_tried_in_vain_is_settled_there_alone(store: Store) -> N
     assert (live.of().profiled("v100"), live.of().profiled("a100")) == (True, False)
 
 
+def test_of_what_was_tried_in_vain_the_latest_is_remembered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.daemon.speeds._MOST_SETTLED", 2)
+    live = Live(store)
+    keys = ("first", "second", "third")
+    for key in keys:
+        live.settle(live.name(key, "ann", measurable=True), "v100")
+    live.learned(ProfileKey(key, "ann") for key in keys)
+    assert [live.of(key).profiled("v100") for key in keys] == [False, True, True]
+
+
 def test_names_that_no_job_carries_any_more_are_forgotten(store: Store) -> None:
     live = Live(store)
     kept, gone, also = (live.name(key, "ann", measurable=True) for key in ("mynet", "other", "x"))

@@ -33,7 +33,7 @@ from slurm_plugin.daemon.profiling import SILENT_S, ProfilingRuns
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool.listening import BYTES_AT_ONCE, FILES_AT_ONCE, LINGER_S, Listener
 from slurm_plugin.daemon.spool.moves import Account, SpoolFolder
-from slurm_plugin.daemon.spool.spool import Spool
+from slurm_plugin.daemon.spool.spool import TIDY_S, Spool
 from slurm_plugin.daemon.world import LiveWorld
 from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, state
 from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
@@ -196,6 +196,44 @@ def test_a_run_that_has_ended_is_listened_to_for_a_while(scene: Scene) -> None:
     scene.see()
     scene.hear()
     assert scene.store.progress() == {}
+
+
+def test_of_a_job_that_wrote_nothing_of_use_nothing_is_left_either(scene: Scene) -> None:
+    scene.see(running())
+    path = scene.folder / str(ME.uid) / "1.0.0.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("rubbish\n")
+    assert scene.hear() == 0
+    assert scene.store.summary().spool_files == 1
+    # It goes while it waits to run again: what is forgotten is not only that of its last run.
+    scene.see(waiting())
+    for _ in range(int(LINGER_S / 10) + 2):
+        scene.hear()
+    scene.see()
+    scene.hear()
+    assert scene.store.summary().spool_files == 0
+
+
+def test_what_was_told_of_jobs_that_are_gone_is_removed_once_a_day(scene: Scene) -> None:
+    scene.now = 10 * TIDY_S
+    spool = Spool(scene.listener, scene.spool)
+    scene.see(running("1"), running("2"))
+    for job in ("1", "2"):
+        spool.note(scene.world, PLAN, (), (Requeue(job),), scene.now)
+    spool.hear(scene.world, scene.now)
+    of_1, of_2 = sorted((scene.folder / "moves").glob("*/*"))
+    for path in (of_1, of_2):
+        os.utime(path, (scene.now, scene.now))
+
+    def left_after(seconds: float) -> list[Path]:
+        scene.see(running("2"))
+        spool.hear(scene.world, scene.now + seconds)
+        return sorted((scene.folder / "moves").glob("*/*"))
+
+    assert left_after(TIDY_S - 1) == [of_1, of_2]
+    # A clock that was set back does not keep it from coming about.
+    assert left_after(-5.0) == [of_1, of_2]
+    assert left_after(TIDY_S + 1) == [of_2]
 
 
 def test_the_next_daemon_knows_what_was_told_and_takes_no_line_in_again(scene: Scene) -> None:

@@ -84,6 +84,27 @@ def test_a_job_with_an_odd_id_gets_no_file(tmp_path: Path, job: str) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_what_was_told_of_jobs_that_are_there_or_lately_or_by_others_is_not_removed(
+    tmp_path: Path,
+) -> None:
+    for job in ("7", "8_1", "9_2", "70"):
+        note(tmp_path, MOVE, job=job)
+    moves = tmp_path / "moves" / str(ME.uid)
+    other = moves / "8.txt"
+    other.write_text("somebody's")
+    (moves / f".8.{'0' * 32}.json.part").write_text("left by one that was killed")
+    for path in moves.iterdir():
+        os.utime(path, (1e9, 1e9))
+    spool = SpoolFolder(tmp_path, {"me": ME}.get)
+    spool.tidy((), before_s=1e9)
+    assert len(list(moves.iterdir())) == 6
+    # Elements that Slurm keeps as one are shown under the id of the first.
+    spool.tidy(("7", "9_0"), before_s=2e9)
+    left = {path.name.partition(".")[0] for path in moves.iterdir() if path != other}
+    assert left == {"7", "9_2"}
+    assert other.read_text() == "somebody's"
+
+
 def test_users_whom_nobody_knows_get_nothing_and_a_job_without_a_nonce_no_file(
     tmp_path: Path,
 ) -> None:
