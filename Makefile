@@ -11,7 +11,7 @@ FRAMEWORKS := transformers[torch] lightning jax
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-torch replay demo lint test env-frameworks test-slurm test-slurm-stable test-torch test-frameworks test-gpu test-all test-nightly pyz soak soak-gangs \
-	soak-mixed bench check-pages man notices deb test-deb lock clean
+	soak-mixed soak-month bench check-pages man notices deb test-deb lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -29,6 +29,7 @@ help:
 	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
 	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
 	@echo "make soak-mixed  500 jobs of all kinds on 64 nodes under steady, hops and fifo"
+	@echo "make soak-month  a month of operation: 30,000 jobs made up, 3,000 on a private Slurm; docs/live/month.md"
 	@echo "make bench   benchmarks"
 	@echo "make check-pages  a sample of every page of docs/reproduction, computed and compared (HETSCHED_DATA)"
 	@echo "make man     write the manual pages and docs/policies/what-policies-see.md anew from what they are about"
@@ -132,6 +133,10 @@ soak-gangs: env
 
 soak-mixed: env
 	$(BIN)/python -m tests.slurm_plugin.faults.mixed
+
+soak-month: env
+	command -v logrotate >/dev/null || apt-get install -qq -y logrotate
+	$(BIN)/python -m tests.slurm_plugin.faults.month docs/live/month.md
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
