@@ -20,10 +20,10 @@ from tests.slurm_plugin.faults.month import (
     grown,
     growth,
     page,
+    parts_of,
     real,
     rotate,
     simulated,
-    tenths,
 )
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
@@ -82,7 +82,7 @@ def seen(ended: int, mib: float, descriptors: int = 10) -> Seen:
 def judged(*moments: Seen) -> list[str]:
     """What is said to have grown."""
     outcome = Outcome(moments, Log(), {}, seconds=0.0, wrong=())
-    return [*grown("it", outcome, cpu_by_hour([*tenths(moments)]))]
+    return [*grown("it", outcome, cpu_by_hour([*parts_of(moments, 3)]))]
 
 
 def test_what_grows_is_told_and_what_fills_at_first_is_not() -> None:
@@ -91,7 +91,7 @@ def test_what_grows_is_told_and_what_fills_at_first_is_not() -> None:
     assert judged(*fills) == []
     leaks = [seen(1000 * at, 200 + 2 * at) for at in range(40)]
     assert growth(leaks).mib == pytest.approx(2.0, rel=0.01)
-    assert judged(*leaks) == ["it: memory grows by 2.00 MiB for 1,000 jobs"]
+    assert judged(*leaks) == ["it: memory beside the database grows by 2.00 MiB for 1,000 jobs"]
     opens = [seen(1000 * at, 200, descriptors=10 + at) for at in range(40)]
     assert judged(*opens) == ["it: 30 descriptors at first, 49 in the end"]
 
