@@ -11,20 +11,17 @@ import pytest
 
 from slurm_plugin.testbed import Installation
 from tests.slurm_plugin.faults.month import (
-    Log,
-    Outcome,
     Seen,
     changing_zone,
     copy_and_truncate,
-    cpu_by_hour,
     grown,
     growth,
     page,
-    parts_of,
     real,
     rotate,
     simulated,
 )
+from tests.slurm_plugin.faults.month_slurm import Hour
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
 
@@ -79,21 +76,50 @@ def seen(ended: int, mib: float, descriptors: int = 10) -> Seen:
     )
 
 
-def judged(*moments: Seen) -> list[str]:
-    """What is said to have grown."""
-    outcome = Outcome(moments, Log(), {}, seconds=0.0, wrong=())
-    return [*grown("it", outcome, cpu_by_hour([*parts_of(moments, 3)]))]
+def hour(ended: int, cpu_ms: float, load: float = 1.0) -> Hour:
+    """An hour of a month, of twelve cycles, with as many jobs as load."""
+    return Hour(
+        day=ended / 1000,
+        submitted=ended,
+        ended=ended,
+        waiting=ended % 7,
+        running=ended % 11,
+        cycles=12,
+        cycle_ms=2 * cpu_ms,
+        cpu_ms=cpu_ms,
+        rss_kib=0,
+        descriptors=0,
+        threads=0,
+        database_kib=0,
+        log_kib=0,
+        load=load,
+    )
+
+
+EVEN = [hour(100 * at, 50.0) for at in range(40)]
 
 
 def test_what_grows_is_told_and_what_fills_at_first_is_not() -> None:
     fills = [seen(1000 * at, 200 + 50 * min(1.0, at / 10)) for at in range(40)]
     assert growth(fills).mib == pytest.approx(0.0, abs=1e-6)
-    assert judged(*fills) == []
+    assert [*grown(fills, EVEN)] == []
     leaks = [seen(1000 * at, 200 + 2 * at) for at in range(40)]
     assert growth(leaks).mib == pytest.approx(2.0, rel=0.01)
-    assert judged(*leaks) == ["it: memory beside the database grows by 2.00 MiB for 1,000 jobs"]
+    words = "memory beside the database grows by 2.00 MiB for 1,000 jobs"
+    assert [*grown(leaks, EVEN)] == [words]
     opens = [seen(1000 * at, 200, descriptors=10 + at) for at in range(40)]
-    assert judged(*opens) == ["it: 30 descriptors at first, 49 in the end"]
+    assert [*grown(opens, EVEN)] == ["30 descriptors at first, 49 in the end"]
+
+
+def test_a_cycle_that_takes_longer_with_jobs_that_are_over_is_told_and_one_under_load_is_not() -> (
+    None
+):
+    flat = [seen(1000 * at, 200) for at in range(40)]
+    loaded = [hour(1000 * at, 50.0 + 5 * (at % 9), load=at % 9) for at in range(40)]
+    assert [*grown(flat, loaded)] == []
+    slower = [hour(1000 * at, 50.0 + 4 * at + 5 * (at % 9), load=at % 9) for at in range(40)]
+    words = "a cycle takes 4.0 ms more of a CPU for each 1,000 jobs that are over"
+    assert [*grown(flat, slower)] == [words]
 
 
 def test_summer_begins_and_ends_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
