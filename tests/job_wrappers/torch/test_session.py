@@ -145,47 +145,6 @@ def test_told_once_to_save_it_saves_once_and_trains_on(tmp_path: Path) -> None:
     session.finish()
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """A process group of this process."""
-    import torch
-
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.filterwarnings("ignore:FSDP is switching to use")
-@pytest.mark.parametrize("how", ["fully_shard", "FullyShardedDataParallel"])
-def test_a_model_in_fsdp_is_measured_and_no_checkpoint_of_it_is_promised(
-    tmp_path: Path, how: str
-) -> None:
-    import torch
-    from torch.distributed import fsdp
-    from torch.distributed.device_mesh import init_device_mesh
-
-    given = {
-        "fully_shard": {"mesh": init_device_mesh("cpu", (1,))},
-        "FullyShardedDataParallel": {"device_id": torch.device("cpu")},
-    }
-    model = getattr(fsdp, how)(torch.nn.Linear(3, 1), **given[how])
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    loader = torch.utils.data.DataLoader(Slow(0.0), batch_size=4)
-    with pytest.raises(SessionError, match=r"a part of the model alone \(FSDP\)"):
-        TrainingSession(model, optimizer, loader, checkpoint=tmp_path / "checkpoints")
-    assert list(tmp_path.iterdir()) == []
-    session = TrainingSession(model, optimizer, loader)
-    for x, _ in session:
-        model(x).sum().backward()
-        optimizer.step()
-        if session.steps == 2:
-            break
-    session.finish()
-    assert session.steps == 3
-
-
 @pytest.mark.parametrize(
     ("name", "told", "why"),
     [
