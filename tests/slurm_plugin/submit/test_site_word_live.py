@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from slurm_plugin.backend import (
     open_backend,
 )
 from slurm_plugin.backend.with_commands import CommandsBackend
+from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import (
     FakeNode,
     Installation,
@@ -75,6 +76,12 @@ def asked(shared: Testbed) -> Iterator[SlurmBackend]:
     end_all(shared)
 
 
+def release_together(daemon: Daemon, shared: Testbed, jobs: Sequence[str]) -> None:
+    """Let held jobs go once all are known: on a busy machine some are read in another cycle."""
+    drive(daemon, lambda: daemon.world.managed.keys() >= {*jobs}, 60)
+    shared.command("scontrol", "release", ",".join(jobs))
+
+
 def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
     asked: SlurmBackend, shared: Testbed
 ) -> None:
@@ -83,15 +90,13 @@ def test_accounts_that_both_have_work_hold_gpus_by_their_shares(
     assert site.shares.tree is not None
     assert (site.shares.tree.shares["big", ""], site.shares.tree.shares["small", ""]) == (3, 1)
     daemon = daemon_of(asked)
-    # All jobs of one account are submitted before those of the other. They are held until all are
-    # known: on a busy machine some are looked up in another cycle.
+    # All jobs of one account are submitted before those of the other.
     jobs = [
         sbatch(shared, "--hold", f"--account={account}", *ONE)
         for account in ("small", "big")
         for _ in range(12)
     ]
-    drive(daemon, lambda: daemon.world.managed.keys() >= {*jobs}, 60)
-    shared.command("scontrol", "release", ",".join(jobs))
+    release_together(daemon, shared, jobs)
 
     def held() -> Counter[str]:
         state = asked.read().jobs
@@ -123,8 +128,10 @@ def test_one_account_alone_has_every_gpu_and_one_that_comes_late_has_its_due(
 
 def test_a_qos_of_a_higher_priority_goes_first(asked: SlurmBackend, shared: Testbed) -> None:
     daemon = daemon_of(asked)
-    normal = [sbatch(shared, "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(4)]
-    high = [sbatch(shared, "--qos=high", "--gpus=4", "-N1", "--wrap=sleep 600") for _ in range(2)]
+    four = ("--hold", "--gpus=4", "-N1", "--wrap=sleep 600")
+    normal = [sbatch(shared, *four) for _ in range(4)]
+    high = [sbatch(shared, "--qos=high", *four) for _ in range(2)]
+    release_together(daemon, shared, (*normal, *high))
 
     def are_running() -> list[str]:
         state = asked.read().jobs
