@@ -170,6 +170,7 @@ class Daemon:
         self._cpu_jobs, self._refusals = CpuJobs(), Refusals()
         self._writer = DecisionWriter(policy)
         self._rounds_seen = -1
+        self._leaving: frozenset[str] = frozenset()
         self._site_due_s = self._failed_s = self._settled_s = -math.inf
         self._read_s = 0.0
         self._away = False
@@ -436,7 +437,14 @@ class Daemon:
         snapshot = self._snapshot(now)
         # What has been told to save its state is on its way out: that is not decided anew.
         leaving = warned_jobs(self._world, self._settings)
-        snapshot = replace(snapshot, jobs=snapshot.jobs.update(leaving)) if leaving else snapshot
+        shown_anew = {job for job in leaving.keys() | self._leaving if job in snapshot.jobs}
+        self._leaving = frozenset(leaving)
+        if shown_anew:
+            snapshot = replace(
+                snapshot,
+                jobs=snapshot.jobs.update(leaving),
+                changed=snapshot.changed | shown_anew,
+            )
         self._rounds_seen = snapshot.round.index
         try:
             plan, violations, took_s = self._planner.ask(snapshot, self._renewing)

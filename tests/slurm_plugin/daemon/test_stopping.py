@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -67,6 +67,33 @@ def test_a_job_that_saves_its_state_frees_its_gpus_when_its_time_is_over() -> No
     assert site.cycle() == [SIGNAL]
     (run,) = warned_jobs(site.world, WARNED)["1"].runs
     assert run.draining_until_s == warned_s + WARNED.checkpoint_wait_s + WARNED.grace_s
+
+
+@dataclass(frozen=True)
+class WatchedEvict(Evict):
+    """Tells what it was asked."""
+
+    asked: list[Snapshot] = field(default_factory=list)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self.asked.append(snapshot)
+        return super().plan(snapshot)
+
+
+def test_a_job_that_saves_its_state_is_told_as_changed_while_it_does_and_when_it_does_not() -> None:
+    policy = WatchedEvict()
+    site = Site(RUNS, nodes=(node("n0", used=1),), policy=policy, settings=WARNED)
+    assert site.cycle() == [SIGNAL]
+    new = [replace(RIGID, id=str(number)) for number in (8, 9)]
+    site.see(RUNS, new[0], seconds=1)
+    # It was not stopped after all.
+    site.world.managed["1"].warned_s = None
+    site.see(RUNS, *new, seconds=1)
+    drains = [
+        ("1" in each.changed, each.jobs["1"].runs[0].draining_until_s is not None)
+        for each in policy.asked
+    ]
+    assert drains == [(True, False), (True, True), (True, False)]
 
 
 @pytest.mark.parametrize("policy", ["las", "gavel"])
