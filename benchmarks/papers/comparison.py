@@ -2,8 +2,8 @@
 
     HETSCHED_DATA=... python -m benchmarks.papers.comparison FOLDER
 
-writes the inputs and the sweeps (`sweeps/`) into the folder, runs what is missing there (forty
-minutes of one core in all), and fills in the page, the one with all measures, and that of `steady`.
+writes the inputs and the sweeps (`sweeps/`) into the folder, runs what is missing there (an hour
+of one core in all), and fills in the page, the one with all measures, and that of `steady`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Each becomes a file of its own for every seed, `NAME-SEED.jsonl`, beside a copy 
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from hetsched_core.traces.workload import Workload
 from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Cluster, Submission
 
+_INCLUDE = re.compile(r"^# include (.*)\n", re.MULTILINE)
 SWEEPS = Path(__file__).with_name("sweeps")
 SEEDS = range(3)
 
@@ -72,11 +74,12 @@ def write_input(made: Input, folder: Path) -> None:
 
 
 def write_sweeps(folder: Path) -> None:
-    """Write the sweeps and their clusters into a folder, each with the policies it includes."""
+    """Write the sweeps and their clusters into a folder, each with what it includes."""
     shutil.copytree(SWEEPS, folder, dirs_exist_ok=True)
-    policies = (SWEEPS / "policies.toml").read_text()
     for sweep in folder.glob("*.toml"):
-        sweep.write_text(sweep.read_text().replace("# include policies.toml\n", policies))
+        sweep.write_text(
+            _INCLUDE.sub(lambda named: (SWEEPS / named[1]).read_text(), sweep.read_text())
+        )
 
 
 def inputs(data: Path) -> Iterator[Input]:

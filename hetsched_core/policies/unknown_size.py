@@ -1,9 +1,8 @@
 """What is left of a job that told no size, by what the jobs before it took.
 
-Of past jobs a set is chosen that is alike the job and of which the run times differ least: those of
-its user and profile, its user, its profile, or all; each either as they are or as shares of the
-time limits, by that of the job. From all of them together, weighed by how many there are, follows
-how the job's run time may be distributed.
+Those past jobs are chosen whose run times differ least: of its user and profile, its user, its
+profile, or all; taken as they are, or as shares of their time limits. From them follows how the
+job's run time may be distributed, and from all others, which weigh less the more the chosen are.
 
 A job then counts as having as much left as its Gittins index says: of all times for which it might
 be let run on, that in which a second is most likely to end it. To serve the least of these first

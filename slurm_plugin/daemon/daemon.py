@@ -438,7 +438,6 @@ class Daemon:
         # What has been told to save its state is on its way out: that is not decided anew.
         leaving = warned_jobs(self._world, self._settings)
         shown_anew = {job for job in leaving.keys() | self._leaving if job in snapshot.jobs}
-        self._leaving = frozenset(leaving)
         if shown_anew:
             snapshot = replace(
                 snapshot,
@@ -457,6 +456,7 @@ class Daemon:
             self._failed_s = now
             return None, (f"it failed: {described(error)}",)
         self._world.served()
+        self._leaving = frozenset(leaving)
         self._planner.plan = plan
         return self._record(snapshot, plan, took_s), _told(violations)
 
