@@ -57,6 +57,7 @@ class Meters:
         for reason in (*Reject, *FileReject):
             self._spool_rejects.labels(reason.value)
         self._away = gauge("hetsched_slurm_away", "1 while Slurm does not answer.")
+        self._stands_by = gauge("hetsched_standby", "1 while another daemon schedules.")
         self._cycles = total("hetsched_cycles", "Looks at Slurm.")
         self._gpus = gauge("hetsched_gpus", "GPUs by type and use.", ["gpu_type", "state"])
         self._jobs = gauge("hetsched_jobs", "Managed jobs.", ["partition", "state"])
@@ -84,6 +85,10 @@ class Meters:
         self._restarted: dict[str, int] = {}
         self._expected: dict[str, tuple[int, Configuration, float]] = {}
         self._made_s: float | None = None
+
+    def stand_by(self, *, waits: bool) -> None:
+        """Tell whether this daemon waits for its turn."""
+        self._stands_by.set(1 if waits else 0)
 
     def note(
         self,

@@ -1,6 +1,7 @@
 """What tests of the live side share, such as testbeds: each comes up when first asked for."""
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,14 @@ def _short_folder() -> Iterator[Path]:
     """A folder whose path is short enough for sockets, and which other users can reach."""
     with clusters.short_folder() as folder:
         yield folder
+
+
+@pytest.fixture
+def free() -> str:
+    """A HOST:PORT at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -68,7 +68,8 @@ class DaemonDatabase:
         """
         if self.store is None:
             waits = 0.0 <= now - self._tried_s < TRY_AGAIN_S
-            return () if waits else self._without_failing(self._open(now))
+            said = () if waits else self._without_failing(self._open(now))
+            return (*said, f"{self._path} is in use from now on") if self.store else said
         if self._identity != _identity(self._path):
             self._let_go()
             words = f"{self._path} was deleted or replaced: {_ANEW}"

@@ -79,8 +79,10 @@ class Lease:
         self._sent_s = -math.inf
         self._lost = ""
         self._seen: tuple[Identity, float] | None = None
-        self._since_s, self._theirs_s = math.nan, 0
-        self.holder = "nobody"
+        self._since_s = math.nan
+        # The slack of whoever was seen to have it last.
+        self._theirs_s: int | None = None
+        self.holder = "another daemon"
 
     def watch(self) -> bool:
         """Look once whether the lease is free, and take it then; return whether this has it now.
@@ -103,9 +105,9 @@ class Lease:
         now = self._clock()
         self._since_s = now if changed or math.isnan(begun) else begun
         # Another's slack may be longer than ours.
-        wait_s = TAKE * max(self._settings.slack_s, self._theirs_s)
-        at_first = found is None and self.holder == "nobody"
-        if not at_first and now - self._since_s < wait_s:
+        wait_s = TAKE * max(self._settings.slack_s, self._theirs_s or 0)
+        always_free = found is None and self._theirs_s is None
+        if not always_free and now - self._since_s < wait_s:
             return False
         nodes = [node.name for node in state.nodes if is_managed(node, self._settings)]
         hold = whole_hold(state.reservations, nodes, self._settings, self._now())

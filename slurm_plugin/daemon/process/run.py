@@ -110,14 +110,16 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
                 log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.
         stack.callback(telemetry.close)
-        if turns and not _waited(lease, configuration, asked, telemetry, log):
-            log.info("down")
-            return
         if configuration.metrics:
             try:
                 stack.callback(serve_meters(configuration.metrics, telemetry.meters).shutdown)
             except InputError as error:
                 log.warning("no_metrics", words=str(error))
+        telemetry.meters.stand_by(waits=turns)
+        if turns and not _waited(lease, configuration, asked, telemetry, log):
+            log.info("down")
+            return
+        telemetry.meters.stand_by(waits=False)
         log.info(
             "up",
             pid=os.getpid(),

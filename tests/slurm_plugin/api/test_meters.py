@@ -59,17 +59,11 @@ def scraped(address: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]
     }
 
 
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def labels(**them: str) -> frozenset[tuple[str, str]]:
     return frozenset(them.items())
 
 
-def test_what_is_scraped_is_what_happened() -> None:
+def test_what_is_scraped_is_what_happened(free: str) -> None:
     meters = Meters()
     outcome = ApplyResult((PLACE, Requeue("2"), Leave("3")), ((PLACE, "busy"),), ())
     meters.note(CycleReport(DECISION, outcome=outcome), SNAPSHOT, PLAN)
@@ -78,10 +72,9 @@ def test_what_is_scraped_is_what_happened() -> None:
     told = Heard(rejected=(forged, wrong))
     report = CycleReport(None, ("a rule",), outcome=ApplyResult((PLACE,), (), ()), heard=told)
     meters.note(report, SNAPSHOT, PLAN)
-    address = free_address()
-    server = serve_meters(address, meters)
+    server = serve_meters(free, meters)
     try:
-        found = scraped(address)
+        found = scraped(free)
     finally:
         server.shutdown()
         server.server_close()
@@ -107,12 +100,11 @@ def test_what_is_scraped_is_what_happened() -> None:
 
 
 def test_connections_that_ask_nothing_take_few_threads_and_not_for_long(
-    monkeypatch: pytest.MonkeyPatch,
+    free: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_Handler, "timeout", 1.0)
-    address = free_address()
-    host, port = host_and_port(address) or ("", 0)
-    server = serve_meters(address, Meters())
+    host, port = host_and_port(free) or ("", 0)
+    server = serve_meters(free, Meters())
     before = threading.active_count()
     try:
         with ExitStack() as stack:
@@ -123,7 +115,7 @@ def test_connections_that_ask_nothing_take_few_threads_and_not_for_long(
             silent.settimeout(10)
             assert silent.recv(1) == b""
             wait_until(lambda: threading.active_count() == before, "that they are dropped", 10)
-            assert scraped(address)
+            assert scraped(free)
     finally:
         server.shutdown()
         server.server_close()

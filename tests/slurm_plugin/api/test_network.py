@@ -66,14 +66,6 @@ def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
 
 
 @pytest.fixture
-def free() -> str:
-    """A HOST:PORT at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
-@pytest.fixture
 def where(realm: Path, free: str) -> Iterator[Path]:
     """HOST:PORT of a server that tells what it was asked, and by whom."""
     assert realm.is_dir()

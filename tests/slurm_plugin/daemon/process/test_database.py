@@ -320,7 +320,7 @@ def test_where_its_folder_may_not_be_entered_any_more_that_is_said_and_it_is_tri
             assert process.stdout.readline().endswith(f"{said}\n")
         short_folder.chmod(0o700)
         print(file=process.stdin)
-        assert process.stdout.readline() == "() True\n"
+        assert process.stdout.readline() == f"('{path} is in use from now on',) True\n"
 
 
 @as_root
@@ -368,7 +368,7 @@ def test_where_none_can_be_had_it_is_said_once_and_tried_again(path: Path) -> No
         folder.mkdir()
         assert one.store is None
         # The clock may have been set back meanwhile.
-        assert one.check(NOW - 1000, None) == ()
+        assert one.check(NOW - 1000, None) == (f"{folder / path.name} is in use from now on",)
         assert one.store is not None
 
 
@@ -382,7 +382,8 @@ def test_one_that_somebody_reads_is_awaited(path: Path, monkeypatch: pytest.Monk
             (said,) = one.open(NOW)
             assert said.startswith(f"{path} is open in process 7: nothing is recorded")
             assert one.store is None
-        assert one.check(NOW + 1, None) == one.check(NOW + 1 + TRY_AGAIN_S, None) == ()
+        assert one.check(NOW + 1, None) == ()
+        assert one.check(NOW + 1 + TRY_AGAIN_S, None) == (f"{path} is in use from now on",)
         assert one.store is not None
 
 

@@ -88,14 +88,15 @@ nobody."""
 
 @pytest.mark.slurm
 def test_from_another_host_each_user_sees_its_own_jobs_alone(
-    testbed: Testbed, submitter: Submitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: Testbed,
+    submitter: Submitter,
+    free: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        there = f"127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("HETSCHED_MUNGE_SOCKET", f"{testbed.layout.runtime}/munge.sock")
     monkeypatch.setenv("PATH", testbed.environment()["PATH"])
-    options = (f"--socket={tmp_path}/asked", f"--listen={there}", "--private-jobs=true")
+    options = (f"--socket={tmp_path}/asked", f"--listen={free}", "--private-jobs=true")
     daemon = hetschedd(testbed, tmp_path, *options)
     try:
         wait_until((tmp_path / "asked").exists, "the daemon's socket", PATIENCE_S)
@@ -103,7 +104,7 @@ def test_from_another_host_each_user_sees_its_own_jobs_alone(
 
         def seen() -> tuple[list[str], list[str]] | None:
             """The jobs that root and nobody are shown, once the daemon has read Slurm."""
-            words = [sys.executable, "-c", QUEUE, there]
+            words = [sys.executable, "-c", QUEUE, free]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             tables = [table.splitlines() for table in done.stdout.split("as nobody\n")]
             if not all(tables):

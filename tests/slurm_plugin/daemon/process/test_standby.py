@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from hetsched_core.errors import HetschedError
+from hetsched_core.store import Store
 from slurm_plugin.api.client import ask
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
@@ -27,6 +29,7 @@ from tests.slurm_plugin.jobs import Submitter, await_job, running
 
 SLACK_S = 20
 PATIENCE_S = 90.0
+OPTIONS = ("--mode=enforce", "--standby=true", f"--slack-s={SLACK_S}", "--cycle-s=0.5")
 _CHANGES = re.compile(r"event=(place|leave|signal|requeue|cancel|release|drop|hold)\b")
 
 pytestmark = pytest.mark.slurm
@@ -35,13 +38,11 @@ pytestmark = pytest.mark.slurm
 class Host:
     """What one host has: a daemon, with a database, a socket and a log of its own."""
 
-    def __init__(self, cluster: Testbed, folder: Path, **environment: str) -> None:
+    def __init__(self, cluster: Testbed, folder: Path, *options: str, **environment: str) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.socket = folder, folder / "s"
-        options = ("--mode=enforce", "--standby=true", f"--slack-s={SLACK_S}", "--cycle-s=0.5")
-        self.process = hetschedd(
-            cluster, folder, *options, f"--socket={self.socket}", **environment
-        )
+        options = (*OPTIONS, f"--socket={self.socket}", *options)
+        self.process = hetschedd(cluster, folder, *options, **environment)
 
     def log(self) -> str:
         return (self.folder / "daemon.log").read_text()
@@ -75,11 +76,14 @@ def hosts(cluster: Testbed, folder: Path) -> Iterator[list[Host]]:
 
 
 def test_another_host_s_daemon_takes_over_from_a_killed_one_and_a_stopped_one_that_wakes_ends(
-    testbed: Testbed, submitter: Submitter, backend: SlurmBackend, short_folder: Path
+    testbed: Testbed, submitter: Submitter, backend: SlurmBackend, free: str, short_folder: Path
 ) -> None:
+    shared = f"--database={short_folder}/shared.duckdb"
     with hosts(testbed, short_folder) as begun:
-        begun.append(first := Host(testbed, short_folder / "a").has("event=up"))
-        begun.append(second := Host(testbed, short_folder / "b").has("event=standby"))
+        begun.append(first := Host(testbed, short_folder / "a", shared).has("event=up"))
+        second = Host(testbed, short_folder / "b", shared, f"--metrics={free}")
+        begun.append(second.has("event=standby"))
+        assert stands_by(free)
         name = re.escape(socket.gethostname())
         with pytest.raises(HetschedError, match=rf"stands by: {name} \(hetsched\) schedules; ask"):
             ask(second.socket, "status")
@@ -91,8 +95,9 @@ def test_another_host_s_daemon_takes_over_from_a_killed_one_and_a_stopped_one_th
         # By the other one, and not by Slurm, whose turn would have come.
         second.has(f"event=place job={waits} ")
         assert ask(second.socket, "status")["mode"] == "enforce"
+        assert not stands_by(free)
 
-        begun.append(third := Host(testbed, short_folder / "c").has("event=standby"))
+        begun.append(third := Host(testbed, short_folder / "c", shared).has("event=standby"))
         second.process.send_signal(signal.SIGSTOP)
         later = [submitter.submit("--gpu-set=1", seconds=600) for _ in range(3)]
         for each in later:
@@ -108,9 +113,23 @@ def test_another_host_s_daemon_takes_over_from_a_killed_one_and_a_stopped_one_th
         assert {each: known[each].start_s for each in (job, waits, *later)} == {
             each: backend.read().jobs[each].start_s for each in (job, waits, *later)
         }
+        # The database was the second's, which stood still, until that had ended.
+        assert "event=database" in third.log().partition("event=up")[2]
+        third.has(f"{short_folder}/shared.duckdb is in use from now on")
         last = submitter.submit("--gpu-set=1", seconds=600)
         await_job(backend, last, running)
         third.has(f"event=place job={last} ")
+        third.process.terminate()
+        assert third.process.wait(PATIENCE_S) == 0
+    with Store.open(short_folder / "shared.duckdb") as store:
+        assert [each for each in (waits, last) if not store.jobs(each)] == []
+
+
+def stands_by(address: str) -> bool:
+    """Whether a daemon tells Prometheus that it does."""
+    with urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+    return bool(float(figures["hetsched_standby"]))
 
 
 def test_one_whose_way_to_slurm_is_cut_does_nothing_once_it_is_whole_again(
