@@ -68,8 +68,7 @@ class DaemonDatabase:
         """
         if self.store is None:
             waits = 0.0 <= now - self._tried_s < TRY_AGAIN_S
-            said = () if waits else self._without_failing(self._open(now))
-            return (*said, f"{self._path} is in use from now on") if self.store else said
+            return () if waits else self._without_failing(self._again(now))
         if self._identity != _identity(self._path):
             self._let_go()
             words = f"{self._path} was deleted or replaced: {_ANEW}"
@@ -131,6 +130,11 @@ class DaemonDatabase:
                 f"{self._path} was carried forward to the schema of this hetsched; as it was it is "
                 f"kept as {self.store.kept.name}, for the way back"
             )
+
+    def _again(self, now: float) -> Iterator[str]:
+        yield from self._open(now)
+        if self.store is not None:
+            yield f"{self._path} is in use from now on"
 
     def _looked_through(self, now: float) -> Iterator[str]:
         """Open a file that another process has written to, and read all of it."""

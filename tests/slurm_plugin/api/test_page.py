@@ -29,7 +29,6 @@ from slurm_plugin.daemon.jobs.request import NO_MARK, own_of, request_of
 from slurm_plugin.daemon.process.configuration import DaemonConfiguration
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
-from tests.slurm_plugin.api.test_meters import free_address
 from tests.slurm_plugin.backend.fake import PENDING
 
 CONFIGURATION = DaemonConfiguration(partitions=frozenset({"gpu"}), database=Path("x"))
@@ -247,29 +246,28 @@ def test_another_version_s_answer_is_told_in_one_line(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_it_is_served_to_browsers_until_interrupted(path: Path) -> None:
-    address = free_address()
+def test_it_is_served_to_browsers_until_interrupted(path: Path, free: str) -> None:
     # Tests that run in the background of a shell have interrupts ignored, and so have children.
     run = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from hetsched_core.cli import main; sys.exit(main())"
     )
-    command = [sys.executable, "-c", run, "page", "--serve", address]
+    command = [sys.executable, "-c", run, "page", "--serve", free]
     command += ["--socket", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
         assert served.stderr is not None
         try:
-            assert served.stderr.readline() == f"http://{address}/\n"
-            with urlopen(f"http://{address}/", timeout=30) as answer:
+            assert served.stderr.readline() == f"http://{free}/\n"
+            with urlopen(f"http://{free}/", timeout=30) as answer:
                 assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
                 assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
                 assert "Python" not in answer.headers["Server"]
                 assert "1 running, 2 waiting" in answer.read().decode()
-            with urlopen(Request(f"http://{address}/", method="HEAD"), timeout=30) as answer:
+            with urlopen(Request(f"http://{free}/", method="HEAD"), timeout=30) as answer:
                 assert answer.read() == b""
             for wrong in ("/x", "/../etc/passwd", "/?q=<script>"):
                 with pytest.raises(HTTPError, match="404") as refused:
-                    urlopen(f"http://{address}{wrong}", timeout=30)
+                    urlopen(f"http://{free}{wrong}", timeout=30)
                 assert b"<script>" not in refused.value.read()
         finally:
             served.send_signal(signal.SIGINT)
