@@ -35,7 +35,7 @@ help:
 	@echo "make man     write the manual pages and docs/policies/what-policies-see.md anew from what they are about"
 	@echo "make notices  write THIRD-PARTY.md anew from the metadata of what is installed"
 	@echo "make deb     build/deb/hetsched_*.deb, for the Debian that this is (python3-venv)"
-	@echo "make test-deb  the package built, installed and tried on bare Debian 12 and 13 (Debian, root)"
+	@echo "make test-deb  from the package to placed jobs on bare Debian 12 and 13, as the admin guide has it (Debian, root)"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
 
@@ -155,7 +155,7 @@ deb:
 
 # In root file systems that are made and forgotten; each release has its own Python, and so its own package.
 test-deb: env
-	command -v mmdebstrap >/dev/null || apt-get install -qq -y mmdebstrap
+	command -v mmdebstrap && command -v systemd-nspawn || apt-get install -qq -y mmdebstrap systemd-container
 	rm -rf build/dist && $(BIN)/python -m hatchling build -t sdist -d build/dist
 	for suite in bookworm trixie; do \
 		slurm_plugin/packaging/deb/try.sh $$suite build/dist/hetsched-*.tar.gz build/deb || exit 1; done

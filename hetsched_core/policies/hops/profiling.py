@@ -20,6 +20,7 @@ from hetsched_core.policies.hops.room import Room, pieces_of
 from hetsched_core.types import (
     Cluster,
     Configuration,
+    Job,
     JobView,
     Phase,
     Placement,
@@ -53,27 +54,38 @@ def full(snapshot: Snapshot, runs: int) -> bool:
 
 
 def running_profiles(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
-    """Return the runs of the plan in force that are not over, and take their GPUs from `room`."""
+    """Return the runs of the plan in force that go on, and take their GPUs from `room`.
+
+    One that has not begun gives way to what others have begun in its place.
+    """
     found = []
-    for profile in snapshot.previous.profiles:
-        view = snapshot.jobs.get(profile.job)
-        if view is not None and _keeps_running(snapshot, profile.placement, view):
+    views = snapshot.jobs
+    profiles = [each for each in snapshot.previous.profiles if each.job in views]
+    profiles.sort(key=lambda each: not _has_begun(snapshot, each.placement, views[each.job]))
+    for profile in profiles:
+        view, placement = views[profile.job], profile.placement
+        place, need = pieces_of(snapshot.cluster, placement.configuration), PerGpu.of(view.job)
+        if _may_go_on(snapshot, placement, view) and (
+            _has_begun(snapshot, placement, view)
+            or (_may_begin(snapshot, placement, view.job) and room.holds(*place, need))
+        ):
             found.append(profile)
-            need = PerGpu.of(view.job)
-            room.take(*pieces_of(snapshot.cluster, profile.placement.configuration), need)
+            room.take(*place, need)
     return tuple(found)
 
 
-def _keeps_running(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
-    if view.blocked is not None:
-        return False
-    if placement.until_s is None or placement.until_s <= snapshot.now:
-        return False
-    names, job = [name for name, _ in placement.configuration], view.job
-    if any(name in job.closed for name in names):
-        return False
-    if all(snapshot.nodes[name].open and job.may_start_on(name) for name in names):
-        return True
+def _may_go_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
+    over = placement.until_s is None or placement.until_s <= snapshot.now
+    closed = any(name in view.job.closed for name, _ in placement.configuration)
+    return view.blocked is None and not over and not closed
+
+
+def _may_begin(snapshot: Snapshot, placement: Placement, job: Job) -> bool:
+    names = (name for name, _ in placement.configuration)
+    return all(snapshot.nodes[name].open and job.may_start_on(name) for name in names)
+
+
+def _has_begun(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     return any(
         run.phase(snapshot.now) is Phase.PROFILING and run.configuration == placement.configuration
         for run in view.runs

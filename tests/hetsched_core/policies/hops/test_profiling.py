@@ -56,6 +56,15 @@ def test_a_job_runs_on_the_types_it_knows_while_others_are_measured() -> None:
     assert answer(Hops(), replace(between, now=301.0)).profiles == ()
 
 
+def test_a_run_that_has_not_begun_gives_way_to_what_others_have_begun_in_its_place() -> None:
+    speeds = guessed(ONE_EACH)
+    plan = answer(Hops(), at_round(ONE_EACH, NEW, speeds=speeds))
+    assert runs(plan) == [("j", "a:1"), ("j", "b:1")]
+    # Slurm has started it, while it held nothing back.
+    between = at_round(ONE_EACH, NEW, FIXED, now=9.0, triggers=END, speeds=speeds, previous=plan)
+    assert runs(answer(Hops(), between)) == [("j", "b:1")]
+
+
 def test_who_comes_within_a_round_is_profiled_at_once_where_gpus_are_idle() -> None:
     speeds = guessed(ONE_EACH)
     start = at_round(ONE_EACH, FIXED, now=360.0, speeds=speeds)
