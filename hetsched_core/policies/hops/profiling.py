@@ -20,7 +20,6 @@ from hetsched_core.policies.hops.room import Room, pieces_of
 from hetsched_core.types import (
     Cluster,
     Configuration,
-    Job,
     JobView,
     Phase,
     Placement,
@@ -56,7 +55,7 @@ def full(snapshot: Snapshot, runs: int) -> bool:
 def running_profiles(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
     """Return the runs of the plan in force that go on, and take their GPUs from `room`.
 
-    One that has not begun gives way to what others have begun in its place.
+    One that has not begun gives way to what has: of others in its place, or of its job elsewhere.
     """
     found = []
     views = snapshot.jobs
@@ -67,7 +66,7 @@ def running_profiles(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, 
         place, need = pieces_of(snapshot.cluster, placement.configuration), PerGpu.of(view.job)
         if _may_go_on(snapshot, placement, view) and (
             _has_begun(snapshot, placement, view)
-            or (_may_begin(snapshot, placement, view.job) and room.holds(*place, need))
+            or (_may_begin(snapshot, placement, view) and room.holds(*place, need))
         ):
             found.append(profile)
             room.take(*place, need)
@@ -80,9 +79,10 @@ def _may_go_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     return view.blocked is None and not over and not closed
 
 
-def _may_begin(snapshot: Snapshot, placement: Placement, job: Job) -> bool:
+def _may_begin(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     names = (name for name, _ in placement.configuration)
-    return all(snapshot.nodes[name].open and job.may_start_on(name) for name in names)
+    open_to_it = all(snapshot.nodes[n].open and view.job.may_start_on(n) for n in names)
+    return open_to_it and not full(snapshot, len(view.runs))
 
 
 def _has_begun(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:

@@ -63,6 +63,12 @@ def test_a_run_that_has_not_begun_gives_way_to_what_others_have_begun_in_its_pla
     # Slurm has started it, while it held nothing back.
     between = at_round(ONE_EACH, NEW, FIXED, now=9.0, triggers=END, speeds=speeds, previous=plan)
     assert runs(answer(Hops(), between)) == [("j", "b:1")]
+    # Or the job itself, elsewhere.
+    begun = view("j", held(on(b=1)))
+    plan = answer(Hops(), replace(at_round(ONE_EACH, NEW, speeds=speeds), runs_per_job=1))
+    assert runs(plan) == [("j", "a:1")]
+    between = at_round(ONE_EACH, begun, now=9.0, triggers=END, speeds=speeds, previous=plan)
+    assert runs(answer(Hops(), replace(between, runs_per_job=1))) == []
 
 
 def test_who_comes_within_a_round_is_profiled_at_once_where_gpus_are_idle() -> None:
