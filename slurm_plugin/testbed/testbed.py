@@ -317,7 +317,9 @@ class Testbed:
             f"--lc-messages-dir={installed.prefix}/usr/share/mysql",
         ]
         make = installed.program("mariadb-install-db")
-        run([make, *common, "--auth-root-authentication-method=normal", "--skip-test-db"])
+        # Nothing is looked up by name: a bare machine may not even know its own.
+        options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--force")
+        run([make, *common, *options])
         with (layout.logs / "mariadb.log").open("ab") as log:
             # In a session of its own: an interrupt from the terminal is not meant for it.
             subprocess.run(
