@@ -413,15 +413,10 @@ def _profiles(snapshot: Snapshot, plan: Plan, taken: _Usage) -> Iterator[Violati
         for job_id, count in sorted(runs.items()):
             entry = plan.entries.get(job_id)
             count += len(_placements(entry)) if entry is not None else 0
-            if count > max(snapshot.runs_per_job, _going_on(snapshot, job_id)):
+            view = snapshot.jobs.get(job_id)
+            if count > max(snapshot.runs_per_job, 0 if view is None else view.going_on):
                 words = f"job {job_id} gets {count} runs; {snapshot.runs_per_job} are possible"
                 yield Violation("runs", words, (job_id,))
-
-
-def _going_on(snapshot: Snapshot, job_id: str) -> int:
-    """Return how many runs of a job there are that are not being stopped."""
-    view = snapshot.jobs.get(job_id)
-    return sum(run.draining_until_s is None for run in view.runs) if view is not None else 0
 
 
 def _profile(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[Violation]:

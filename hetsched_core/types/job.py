@@ -264,6 +264,11 @@ class JobView:
         return any(run.begun for run in self.runs)
 
     @property
+    def going_on(self) -> int:
+        """How many of its runs are not being stopped."""
+        return sum(run.draining_until_s is None for run in self.runs)
+
+    @property
     def configuration(self) -> Configuration | None:
         """What a gang holds and keeps: None while it waits or drains."""
         for run in self.runs:

@@ -57,7 +57,7 @@ class Meters:
         for reason in (*Reject, *FileReject):
             self._spool_rejects.labels(reason.value)
         self._away = gauge("hetsched_slurm_away", "1 while Slurm does not answer.")
-        self._stands_by = gauge("hetsched_standby", "1 while another daemon schedules.")
+        self._stands_by = gauge("hetsched_standby", "1 while this daemon waits for its turn.")
         self._cycles = total("hetsched_cycles", "Looks at Slurm.")
         self._gpus = gauge("hetsched_gpus", "GPUs by type and use.", ["gpu_type", "state"])
         self._jobs = gauge("hetsched_jobs", "Managed jobs.", ["partition", "state"])
@@ -86,9 +86,11 @@ class Meters:
         self._expected: dict[str, tuple[int, Configuration, float]] = {}
         self._made_s: float | None = None
 
-    def stand_by(self, *, waits: bool) -> None:
-        """Tell whether this daemon waits for its turn."""
-        self._stands_by.set(1 if waits else 0)
+    def note_waiting(self, *, away: bool) -> None:
+        """Take in a look at Slurm of a daemon that waits for its turn."""
+        self._cycles.inc()
+        self._stands_by.set(1)
+        self._away.set(1 if away else 0)
 
     def note(
         self,
@@ -110,6 +112,7 @@ class Meters:
             private: whether whose jobs there are is nobody else's business.
         """
         self._cycles.inc()
+        self._stands_by.set(0)
         self._away.set(1 if report.away else 0)
         self._invalid.inc(1 if report.violations else 0)
         if report.decision is not None:

@@ -263,7 +263,7 @@ local function say_tasks(jd, count, before, nodes)
   local each = given(jd.ntasks_per_node) and jd.ntasks_per_node or 0
   local tasks = given(jd.num_tasks) and jd.num_tasks or each * nodes
   if tasks <= nodes then
-    local step = jd.script:gsub("\\\n", " "):match("\n%s*srun%s[^\n]*(%-%-ntasks%-per%-node[=%s]%d+)")
+    local step = jd.script:gsub("\\\n", " "):match("\n[ \t]*srun%s[^\n]*(%-%-ntasks%-per%-node[=%s]%d+)")
     if each == 0 and step then
       slurm.log_user("hetsched: srun %s starts one task on each node all the same; with #SBATCH %s, too, there are as many for each GPU on any count", step, step)
     end
@@ -416,7 +416,7 @@ local function mark(jd)
     found["gpu-types"] = types
   end
   -- In the shape that it is submitted in the job starts where the daemon is away.
-  local before = count
+  local before = count ~= 0 and count or nil
   if not (count and set[count]) then
     count = list[1]
     jd.tres_per_job, jd.tres_per_node, jd.tres_per_socket = "gres/gpu:" .. integer(count), "", ""

@@ -166,6 +166,10 @@ def _make(cache: Path, progress: Progress, release: str) -> Installation:
     progress(f"unpacking {len(list(debs.glob('*.deb')))} packages")
     for package in sorted(debs.glob("*.deb")):
         packages.unpack(package, part)
+    # Some packages of Debian 12 say /lib, which is /usr/lib there.
+    for folder in part.glob("lib"):
+        shutil.copytree(folder, part / "usr/lib", symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(folder)
     _adapt(Installation(part, (), None))
     version = _slurm_version(Installation(part, (), None))
     shown = ".".join(map(str, version))

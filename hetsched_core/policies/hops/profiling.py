@@ -82,7 +82,7 @@ def _may_go_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
 def _may_begin(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     names = (name for name, _ in placement.configuration)
     open_to_it = all(snapshot.nodes[n].open and view.job.may_start_on(n) for n in names)
-    return open_to_it and not full(snapshot, len(view.runs))
+    return open_to_it and not full(snapshot, view.going_on)
 
 
 def _has_begun(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from slurm_plugin.backend import (
     AwayError,
     Drop,
     Hold,
+    RefusedError,
     SlurmBackend,
     SlurmReservation,
     SlurmSite,
@@ -48,7 +49,7 @@ class Lease:
     """A backend that acts for the daemon while it has the lease, which it watches before.
 
     Attributes:
-        holder: whose lease is watched, in words.
+        watched: what is waited for, in words.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Lease:
         self._since_s = math.nan
         # The slack of whoever was seen to have it last.
         self._theirs_s: int | None = None
-        self.holder = "another daemon"
+        self.watched = ""
 
     def watch(self) -> bool:
         """Look once whether the lease is free, and take it then; return whether this has it now.
@@ -100,7 +101,9 @@ class Lease:
         if found is not None and (self._seen is None or self._seen[0] != _identity(found)):
             host, _, slack = self._owner_of(found.name).rpartition(":")
             self._theirs_s = int(slack) if slack.isdecimal() else 0
-            self.holder = f"{host or 'another daemon'} ({found.name})"
+            self.watched = f"{host or 'another daemon'} ({found.name}) schedules; ask there"
+        elif found is None:
+            self.watched = "no daemon holds nodes at present"
         changed, self._seen = seen != self._seen, seen
         now = self._clock()
         self._since_s = now if changed or math.isnan(begun) else begun
@@ -115,7 +118,7 @@ class Lease:
             return False
         # Another may be quicker.
         with suppress(TakenError):
-            self._make(hold, found)
+            self._make(hold, state)
         return self.own is not None
 
     def read(self) -> SlurmState:
@@ -128,7 +131,12 @@ class Lease:
             state = self._backend.read()
             self._is_ours(state)
         else:
-            state = self._secured(self._hold)
+            try:
+                state = self._secured(self._hold)
+            except RefusedError:
+                # The nodes are others by now, perhaps: whoever is told of all of it asks anew.
+                state = self._backend.read()
+                self._is_ours(state)
         if self._lost:
             raise InputError(self._lost)
         return state
@@ -169,8 +177,7 @@ class Lease:
         """Renew the lease, or have it anew where it may be another's; return what is read then."""
         if self.own is None or self._age_s >= self._part(TAKE):
             state = self._backend.read()
-            ours = self._is_ours(state)
-            return self._make(hold, latest_hold(state.reservations)) if ours else state
+            return self._make(hold, state) if self._is_ours(state) else state
         sent_s = self._clock()
         self._backend.apply(replace(hold, name=self.own[0]))
         # Only a look after it tells that no other had taken it before.
@@ -179,19 +186,21 @@ class Lease:
             self._hold, self._sent_s = hold, sent_s
         return state
 
-    def _make(self, hold: Hold, before: SlurmReservation | None) -> SlurmState:
-        """Make the next reservation; it is the lease if what was before it has not been renewed.
+    def _make(self, hold: Hold, before: SlurmState) -> SlurmState:
+        """Make the next reservation; it is the lease if no other has moved since `before`.
 
         Raises:
             TakenError: another daemon was quicker.
         """
-        name = hold_named(hold_number(before.name) + 1 if before is not None else 1)
+        latest = latest_hold(before.reservations)
+        name = hold_named(hold_number(latest.name) + 1 if latest is not None else 1)
         sent_s = self._clock()
         self._backend.apply(replace(hold, name=name, owner=self._me))
         state = self._backend.read()
         latest = latest_hold(state.reservations)
-        if before is not None and _lives(before, state.reservations):
-            # It stood still for long, and is back.
+        known, there = (set(_ends(each.reservations)) for each in (before, state))
+        if any(each[0][0] != name for each in there - known):
+            # Its daemon stood still for long, and is back.
             self._backend.apply(Drop(name))
         elif latest is not None and latest.name == name:
             self.own, self._hold, self._sent_s = _identity(latest), hold, sent_s
@@ -210,11 +219,9 @@ class Lease:
         return not self._lost
 
 
-def _lives(before: SlurmReservation, reservations: Iterable[SlurmReservation]) -> bool:
-    """Whether a reservation has been renewed since it was seen."""
-    return any(
-        _identity(each) == _identity(before) and each.end_s != before.end_s for each in reservations
-    )
+def _ends(reservations: Iterable[SlurmReservation]) -> Iterator[tuple[Identity, float]]:
+    """Return when each of the reservations that are ours ends: one that moves has a daemon."""
+    return ((_identity(each), each.end_s) for each in reservations if hold_number(each.name))
 
 
 def _identity(reservation: SlurmReservation) -> Identity:

@@ -21,7 +21,7 @@ from hetsched_core.policy import make_policy
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer, NetworkServer
 from slurm_plugin.api.telemetry import Telemetry
-from slurm_plugin.backend import BackendError, open_backend, settled
+from slurm_plugin.backend import AwayError, BackendError, open_backend, settled
 from slurm_plugin.backend.with_commands import owner_of
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.process.claims import ClusterClaim
@@ -115,11 +115,9 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
                 stack.callback(serve_meters(configuration.metrics, telemetry.meters).shutdown)
             except InputError as error:
                 log.warning("no_metrics", words=str(error))
-        telemetry.meters.stand_by(waits=turns)
-        if turns and not _waited(lease, configuration, asked, telemetry, log):
+        if turns and not _waited(lease, claim, configuration, asked, telemetry, log):
             log.info("down")
             return
-        telemetry.meters.stand_by(waits=False)
         log.info(
             "up",
             pid=os.getpid(),
@@ -145,6 +143,7 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
 
 def _waited(
     lease: Lease,
+    claim: ClusterClaim,
     configuration: DaemonConfiguration,
     asked: _SignalFlags,
     telemetry: Telemetry,
@@ -156,9 +155,12 @@ def _waited(
         try:
             if lease.watch():
                 return True
-            words = f"this daemon stands by: {lease.holder} schedules; ask there"
+            away, words = False, f"this daemon stands by: {lease.watched}"
         except BackendError as error:
+            away = isinstance(error, AwayError)
             words = f"this daemon stands by, and Slurm says: {error}"
+        telemetry.meters.note_waiting(away=away)
+        _check_claim(claim, log)
         telemetry.publisher.nothing_yet = words
         if words != told:
             told = words
@@ -184,15 +186,19 @@ class _Held:
         """
         if self.lock is not None:
             self.lock.check()
-        lacking, had = self.claim.check()
-        if lacking:
-            log.warning("beware", words=lacking)
-        if had:
-            log.info("claimed")
+        _check_claim(self.claim, log)
         for words in self.database.check(time.time(), daemon.store_failure):
             log.warning("database", words=words)
         if self.database.store is not daemon.store:
             daemon.keep_in(self.database.store)
+
+
+def _check_claim(claim: ClusterClaim, log: FilteringBoundLogger) -> None:
+    lacking, had = claim.check()
+    if lacking:
+        log.warning("beware", words=lacking)
+    if had:
+        log.info("claimed")
 
 
 class _SignalFlags:

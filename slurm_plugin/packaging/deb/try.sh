@@ -24,6 +24,7 @@ package=$(ls -t "$out"/hetsched_*.deb | head -n 1)
 # The other one is booted: units, users and rights are those of a site.
 machine=$(mktemp -d)
 trap 'rm -rf "$machine"' EXIT
+trap 'exit 1' INT TERM
 mmdebstrap --variant=apt --include=systemd-sysv,dbus,passwd,python3 "$suite" "$machine"
 mkdir -p "$machine/root/build/deb"
 cp "$package" "$machine/root/build/deb/"
@@ -32,7 +33,7 @@ cp "$here/follow.py" "$here/../smoke.sh" "$here/../../../docs/live/admin-guide.m
 UNIFIED_CGROUP_HIERARCHY=1 systemd-nspawn --register=no --keep-unit --directory="$machine" \
     --boot --console=pipe SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 </dev/null &
 nspawn=$!
-trap 'kill "$nspawn"; wait; rm -rf "$machine"' EXIT
+trap 'kill "$nspawn" || true; wait; rm -rf "$machine"' EXIT
 enter() {
     nsenter --target "$(pgrep -P "$nspawn")" --all --wdns=/root \
         env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hetsched_core.policies.hops.hops import Hops
-from hetsched_core.types import EMPTY_PLAN, Cluster, Layer, Plan, Speeds
+from hetsched_core.types import EMPTY_PLAN, Cluster, Layer, Plan, Purpose, Speeds, Trigger
 from tests.hetsched_core.policies.hops.worlds import at_round, table_of
 from tests.hetsched_core.policies.worlds import ARRIVAL, END, ROUND, answer, reasons, with_job
 from tests.hetsched_core.worlds import cluster_of, held, on, view, where
@@ -69,6 +69,21 @@ def test_a_run_that_has_not_begun_gives_way_to_what_others_have_begun_in_its_pla
     assert runs(plan) == [("j", "a:1")]
     between = at_round(ONE_EACH, begun, now=9.0, triggers=END, speeds=speeds, previous=plan)
     assert runs(answer(Hops(), replace(between, runs_per_job=1))) == []
+
+
+def test_the_next_run_to_be_measured_waits_until_the_last_one_has_ended() -> None:
+    speeds = guessed(ONE_EACH)
+    start = replace(at_round(ONE_EACH, NEW, speeds=speeds), runs_per_job=1)
+    plan = answer(Hops(), start)
+    assert runs(plan) == [("j", "a:1")]
+    measured = guessed(ONE_EACH, ["t"])
+    left = at_round(ONE_EACH, NEW, now=9.0, triggers=frozenset({Trigger.PROFILE}), speeds=measured)
+    left = replace(left, runs_per_job=1, previous=replace(plan, profiles=()))
+    plan = answer(Hops(), left)
+    assert runs(plan) == [("j", "b:1")]
+    draining = view("j", held(on(a=1), purpose=Purpose.PROFILE, draining_until_s=20.0))
+    later = at_round(ONE_EACH, draining, now=10.0, triggers=END, speeds=measured, previous=plan)
+    assert runs(answer(Hops(), replace(later, runs_per_job=1))) == [("j", "b:1")]
 
 
 def test_who_comes_within_a_round_is_profiled_at_once_where_gpus_are_idle() -> None:

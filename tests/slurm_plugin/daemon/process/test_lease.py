@@ -311,7 +311,7 @@ def test_another_takes_over_within_the_slack_and_no_sooner_than_the_lease_is_old
     stage = Stage()
     stage.pass_s(10 * SLACK, stage.a)
     assert list(stage.slurm.kept) == ["hetsched"]
-    assert stage.b.holder == "a (hetsched)"
+    assert stage.b.watched == "a (hetsched) schedules; ask there"
     stage.a.read()
     last_s = stage.now
     stage.pass_s(SLACK)
@@ -362,6 +362,48 @@ def test_one_that_is_renewed_in_the_moment_before_another_takes_over_keeps_it() 
     assert not stage.b.watch()
     assert stage.b.own is None
     assert stage.slurm.kept["hetsched-2"].end_s == stage.now
+
+
+def test_one_that_takes_over_as_the_other_has_made_its_own_anew_gives_way() -> None:
+    stage = Stage()
+    stage.pass_s(TAKE * SLACK - 1)
+    link = stage.links["b"]
+
+    def long_on_its_way(seconds: float) -> None:
+        stage.now += seconds
+        if seconds > 1.0:
+            # Slurm has forgotten the first one, and numbers begin again.
+            stage.a.read()
+            stage.a.apply(Hold("hetsched", ("n0",), SLACK))
+            stage.a.apply(ACTION)
+
+    link.sleep, link.there = long_on_its_way, iter([1.0, SLACK / 3, 0.0, 0.0])
+    assert not stage.b.watch()
+    assert stage.b.own is None
+    assert [(host, by[0]) for _, host, by in stage.slurm.acts if by != NOBODY] == [
+        ("a", "hetsched")
+    ]
+
+
+def test_one_whose_renewal_is_refused_reads_all_the_same() -> None:
+    stage = Stage()
+    stage.now += RENEW * SLACK
+    gone = stage.slurm.hold
+
+    def refuse(hold: Hold, now: float) -> None:
+        if "n0" in hold.nodes:
+            raise RefusedError("Invalid node name specified")
+        gone(hold, now)
+
+    stage.slurm.hold = refuse  # type: ignore[method-assign]
+    for _ in range(3):
+        assert stage.a.read().nodes
+        stage.now += 1.0
+    with pytest.raises(RefusedError, match="Invalid node name"):
+        stage.a.apply(Hold("hetsched", ("n0",), SLACK))
+    stage.a.apply(Hold("hetsched", ("n1",), SLACK))
+    stage.a.read()
+    assert stage.a.own == ("hetsched", 1000.0)
 
 
 def test_one_whose_renewal_arrives_after_another_has_taken_over_sees_it() -> None:
