@@ -201,7 +201,9 @@ class Lease:
         known, there = (set(_ends(each.reservations)) for each in (before, state))
         if any(each[0][0] != name for each in there - known):
             # Its daemon stood still for long, and is back.
-            self._backend.apply(Drop(name))
+            self.own = None
+            if self._clock() - sent_s < self._part(ACT):
+                self._backend.apply(Drop(name))
         elif latest is not None and latest.name == name:
             self.own, self._hold, self._sent_s = _identity(latest), hold, sent_s
         return state
