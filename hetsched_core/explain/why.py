@@ -242,7 +242,7 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
 
 
 def _beside(job: Job) -> str:
-    return f"{job.cpus_per_gpu:g} CPUs and {job.memory_mb_per_gpu:g} MiB"
+    return f"{job.cpus_per_gpu:.10g} CPUs and {job.memory_mb_per_gpu:.10g} MiB"
 
 
 def _why_never(snapshot: Snapshot, job: Job) -> str:

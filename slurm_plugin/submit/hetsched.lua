@@ -407,6 +407,13 @@ local function mark(jd)
   local list, set = counts_of(found["gpu-set"])
   local why = unsupported(jd, found)
   if why then fail(why) end
+  local each = gpus_in(jd.tres_per_task) or 1
+  for _, count in ipairs(list) do
+    -- srun gives each task so many, or none.
+    if each > 0 and count % each ~= 0 then
+      fail("on " .. integer(count) .. " GPUs some would be without a task of --gpus-per-task=" .. integer(each) .. "; let --gpu-set have its multiples alone, or leave --gpus-per-task out")
+    end
+  end
   local count, kind, nodes = asked(jd)
   if kind ~= "" then
     local types = found["gpu-types"] or kind

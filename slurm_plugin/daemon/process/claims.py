@@ -118,7 +118,9 @@ class ClusterClaim:
             claim.close()
             holder = _holder(address, 0.0 if again else _PATIENCE_S)
             believed = holder is not None and _is_believed(holder, again=again)
-            if believed and not self._yields:
+            if believed and self._yields:
+                return
+            if believed:
                 raise InputError(
                     f"another daemon holds nodes of this cluster: {holder}; stop it first, or give "
                     "this one mode shadow"

@@ -83,6 +83,13 @@ def test_a_bad_line_is_refused_with_what_would_do(
         submitter.submit(line)
 
 
+def test_counts_that_do_not_go_into_tasks_of_several_gpus_are_refused(submitter: Submitter) -> None:
+    words = ("--hold", "--ntasks=2", "--gpus-per-task=2")
+    with pytest.raises(TestbedError, match="on 3 GPUs some would be without a task of --gpus-per-"):
+        submitter.submit("--gpu-set=2,3", *words)
+    assert submitter.submit("--gpu-set=2,4", *words)
+
+
 @pytest.mark.parametrize(
     ("first", "taken"),
     [
