@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -240,8 +239,8 @@ class PyslurmBackend:
                             required_nodes=list(nodes) or None,
                             ntasks=resources and resources.tasks,
                             gres_per_node=resources and _without_prefix(resources.per_node),
-                            # `now` is no time of its own in the hour that a zone has twice.
-                            begin_time=int(time.time()) if due else None,
+                            # slurmctld makes its now of what is past: this clock may be wrong.
+                            begin_time=1 if due else None,
                             partitions=list(partitions) or None,
                             **_terms(terms),
                         )
