@@ -167,7 +167,7 @@ def _make(cache: Path, progress: Progress, release: str) -> Installation:
     for package in sorted(debs.glob("*.deb")):
         packages.unpack(package, part)
     # Some packages of Debian 12 say /lib, which is /usr/lib there.
-    for folder in part.glob("lib"):
+    if (folder := part / "lib").is_dir():
         shutil.copytree(folder, part / "usr/lib", symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder)
     _adapt(Installation(part, (), None))
