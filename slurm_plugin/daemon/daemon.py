@@ -401,7 +401,7 @@ class Daemon:
     def _carried_out(self, actions: Sequence[Action], outcome: ApplyResult, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
         placed = {change.job for change in outcome.made if isinstance(change, Enter)}
-        self._world.entered(placed)
+        self._world.entered(placed, self._clock())
         for unit, action in self._aims(actions, now):
             if isinstance(action, Start) and action.ready and element_id(unit.slurm) in placed:
                 self._world.placed(element_id(unit.slurm), action.placement)

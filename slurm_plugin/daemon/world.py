@@ -318,9 +318,11 @@ class LiveWorld:
             for each in (known, *known.copies.values()):
                 each.placement = placement
 
-    def entered(self, jobs: Collection[str]) -> None:
+    def entered(self, jobs: Collection[str], now: float) -> None:
         """Note which jobs, and elements, Slurm has taken into the reservation."""
         self._closures.launches.placed(jobs)
+        for known in filter(None, map(self.job, jobs)):
+            self.intake.delays.entered(known.slurm.id, now)
 
     def stopped(self, changed: str, now: float) -> None:
         """Note that Slurm has taken the stop of a present run, a gang's leader's: it is over."""
@@ -656,7 +658,7 @@ class LiveWorld:
         for known in self.units():
             if known.slurm.lost_reservation and known.request.placed(known.slurm):
                 # As an earlier daemon had placed it.
-                self.entered((known.slurm.id,))
+                self._closures.launches.placed((known.slurm.id,))
         units = (known.slurm for known in self.units())
         without_gpus = (job for job, *_ in self.intake.without_gpus)
         return self._closures.launches.let_go((*units, *without_gpus))

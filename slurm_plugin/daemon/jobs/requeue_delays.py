@@ -13,6 +13,9 @@ HURRIED_S: Final = 300.0
 """Once in so long a job that ended by itself is started again without Slurm's delay, which is
 shorter; a later begin is its user's word."""
 
+_ENTERING_S: Final = 60.0
+"""What the daemon placed begins within this of when it did so, by the daemon's clock."""
+
 
 class Delays:
     """Which jobs that wait start only later, by their users' word or by Slurm's.
@@ -26,10 +29,16 @@ class Delays:
         """Nothing has been passed over."""
         # Which run of a job did not wait, and since when.
         self._hurried: dict[str, tuple[int, float]] = {}
+        self._entered_s: dict[str, float] = {}
 
     def keep(self, jobs: Container[str]) -> None:
         """Forget all but these jobs."""
         self._hurried = {job: each for job, each in self._hurried.items() if job in jobs}
+        self._entered_s = {job: at_s for job, at_s in self._entered_s.items() if job in jobs}
+
+    def entered(self, job: str, now: float) -> None:
+        """Note that the daemon has placed a job, which is due then by the daemon's clock."""
+        self._entered_s[job] = now
 
     def begins_later(self, seen: SlurmJob, now: float, known: ManagedJob | None = None) -> bool:
         """Return whether a job starts only later.
@@ -41,8 +50,11 @@ class Delays:
         """
         if seen.begin_s is None or seen.begin_s <= now or seen.state is not JobState.PENDING:
             return False
-        if not seen.restarts or seen.begin_s > now + HURRIED_S:
+        if not seen.restarts:
             return True
+        if seen.begin_s > now + HURRIED_S:
+            # If it is when the daemon placed it, the clock has been set back since.
+            return abs(seen.begin_s - self._entered_s.get(seen.id, -math.inf)) > _ENTERING_S
         run, at_s = self._hurried.get(seen.id, (-1, -math.inf))
         if run != seen.restarts:
             stopped = seen.copies or (known is not None and known.was_stopped(seen))

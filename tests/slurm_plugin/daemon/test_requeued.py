@@ -190,6 +190,19 @@ def test_a_begin_that_is_later_than_slurm_s_own_delay_is_its_user_s_and_is_kept(
     assert ("1" in site.world.intake.later) != goes
 
 
+def test_one_that_was_placed_while_the_clock_was_ahead_is_due_when_it_is_set_back() -> None:
+    site = Site(replace(WAITING, restarts=1), nodes=TWO)
+    assert places(site.cycle()) == {"1": ("n0",)}
+    # Slurm's command takes the time from the same machine.
+    late = placed(replace(WAITING, restarts=1, begin_s=site.clock.now + 1.0), "n0")
+    site.clock.now -= 600.0
+    assert places(site.see(late, nodes=TWO)) == {"1": ("n0",)}
+    assert site.world.intake.later.keys() == set()
+    # Any other time is its user's word.
+    site.see(replace(late, begin_s=site.clock.now + 500.0), nodes=TWO)
+    assert site.world.intake.later.keys() == {"1"}
+
+
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
     None
 ):
