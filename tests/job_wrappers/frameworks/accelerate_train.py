@@ -68,6 +68,7 @@ while progress.steps < given.epochs * len(loader):
         end_step(progress.steps)
         if accelerator.reduce(torch.tensor(float(bool(told)))):
             accelerator.save_state(str(checkpoint))
+            accelerator.wait_for_everyone()
             accelerator.end_training()
             sys.exit(99)
 
@@ -75,4 +76,6 @@ if accelerator.is_main_process:
     state = accelerator.unwrap_model(model).state_dict()
     rate = optimizer.param_groups[0]["lr"]
     torch.save({"model": state, "lr": rate, "steps": progress.steps}, given.out / "weights.pt")
+# A process that ends while others are still at work may be aborted by gloo's threads.
+accelerator.wait_for_everyone()
 accelerator.end_training()

@@ -294,7 +294,7 @@ class Site:
         return self.cluster.command("sbatch", "--parsable", *asks).strip()
 
     def await_run(self, job: str, run: int = 0, least_s: float = 0.0) -> None:
-        """Wait until a run of a job has lasted for so long."""
+        """Wait until a run of a job, or a later one, has lasted for so long."""
 
         def runs() -> bool:
             told = self.cluster.command(
@@ -304,7 +304,7 @@ class Site:
             match told.split():
                 case [restarts, used]:
                     minutes, seconds = used.split(":")
-                    return int(restarts) == run and 60 * int(minutes) + int(seconds) >= least_s
+                    return int(restarts) >= run and 60 * int(minutes) + int(seconds) >= least_s
             return False
 
         self.await_that(runs, 60, f"run {run} of job {job} lasts for {least_s} s")
@@ -362,9 +362,11 @@ class Site:
     def await_all(self, timeout_s: float) -> None:
         """Wait until the queue is empty; the daemon may not end meanwhile."""
         latest = deadline(timeout_s)
-        while queue := self.queue():
+        while self.queue():
             assert self.daemon is None or self.daemon.poll() is None, self.log[-3000:]
-            assert time.monotonic() < latest, f"stranded: {queue}; {self.log[-3000:]}"
+            if time.monotonic() > latest:
+                left = self.cluster.command("squeue", "--array", "--format=%i %T %r %S %N")
+                raise AssertionError(f"stranded: {left}; {self.log[-3000:]}")
             time.sleep(0.5)
 
     def lost(self) -> dict[str, str]:
