@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import JobState, Release, SlurmJob, SlurmNode
+from slurm_plugin.backend import Hold, JobState, Release, SlurmJob, SlurmNode
 from slurm_plugin.daemon.jobs.requeue_delays import HURRIED_S
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
@@ -223,7 +223,8 @@ def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody() -> Non
         site = Site(runs, nodes=(node("n0", used=1), node("n1")), policy=policy)
         site.cycle()
         calls = site.see(runs, replace(AGAIN, id="2"), seconds=1, nodes=(node("n1"),))
-        assert [call.job for call in calls] == ["2"]
+        # A policy whose kernels are compiled first thinks for so long that the hold is renewed.
+        assert [call.job for call in calls if not isinstance(call, Hold)] == ["2"]
         assert "1" not in site.world.jobs
 
 
