@@ -462,12 +462,12 @@ def diverge(recorded: Recorded, seeds: int = 3) -> Divergence:
 
 
 def typical_error_s(recorded: Recorded, **options: str) -> float:
-    """Return how far nine in ten starts of a replay are from slurmctld's, at most, seconds.
+    """Return how far starts of a replay are from slurmctld's in the mean, seconds.
 
-    That is the mean of eight replays with other ends: on a full cluster one of them says little.
+    That is over eight replays with other ends: on a full cluster one of them says little.
     """
     found = (compare(moved, **options) for moved in ends_moved(recorded, 8))
-    return float(np.mean([each.waits.p90_error_s for each in found]))
+    return float(np.mean(np.abs([each.later_s for each in found])))
 
 
 def main() -> None:

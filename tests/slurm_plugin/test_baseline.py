@@ -22,4 +22,4 @@ def test_the_replay_s_slurm_starts_jobs_about_when_slurmctld_did(
     error_s = typical_error_s(recorded)
     for other in ({"backfill": "none"}, {"bf_interval_s": "60"}):
         far_s = typical_error_s(recorded, **other)
-        assert far_s > 1.2 * error_s, f"{other}: {far_s:.1f} s, {error_s:.1f} s; {found}"
+        assert far_s > 1.1 * error_s, f"{other}: {far_s:.1f} s, {error_s:.1f} s; {found}"
