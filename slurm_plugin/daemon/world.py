@@ -66,7 +66,7 @@ from slurm_plugin.daemon.jobs.gangs import (
 )
 from slurm_plugin.daemon.jobs.intake import Intake
 from slurm_plugin.daemon.jobs.kept_back import QUOTA_S, Ban
-from slurm_plugin.daemon.jobs.managed import ManagedJob, blocked_by, editable
+from slurm_plugin.daemon.jobs.managed import LINGERS_S, ManagedJob, blocked_by, editable
 from slurm_plugin.daemon.jobs.quotas import Quotas
 from slurm_plugin.daemon.jobs.remembered_requests import Requests
 from slurm_plugin.daemon.jobs.runs import as_run, run_of
@@ -562,7 +562,8 @@ class LiveWorld:
         """Let jobs wait whose node went down under them: Slurm queues them again at once.
 
         Their processes may still be ending there, and a second run beside them would undo what they
-        save; where it is on the same node, Slurm drains the node and holds the job.
+        save. On the same node it would be worse for longer: slurmd, which waits for the old run to
+        be told to slurmctld, then kills all that it knows by the job's id, or drains the node.
         """
         down = frozenset(n.name for n in state.nodes if n.condition is NodeCondition.DOWN)
         if not down:
@@ -575,9 +576,11 @@ class LiveWorld:
             again = seen is not None and seen.state in (JobState.PENDING, JobState.COMPLETING)
             held = {name for name, _ in pieces_held(was)}
             if again and was.state is not JobState.PENDING and not down.isdisjoint(held):
-                waits_s = min(self._settings.grace_s, QUOTA_S)
+                until_s = now + min(self._settings.grace_s, QUOTA_S)
                 why = Reason(ReasonCode.RESTARTING, detail=_FAILED)
-                known.kept_back.everywhere = Ban(why, now + waits_s)
+                known.kept_back.everywhere = Ban(why, until_s)
+                there = self.managed_nodes.where.with_parts(down & held)
+                known.kept_back.on_nodes |= dict.fromkeys(there, Ban(why, until_s + LINGERS_S))
 
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         if self._closures.is_outdated(seen):

@@ -214,7 +214,17 @@ def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must
     # The node is back before that.
     assert site.see(replace(WAITING, restarts=1), seconds=29, nodes=TWO) == []
     assert "its node went down" in str(site.blocked())
-    assert "1" in places(site.cycle(2))
+    assert places(site.cycle(2)) == {"1": ("n1",)}
+
+
+def test_on_the_node_that_went_down_itself_it_is_placed_only_a_minute_later() -> None:
+    site = Site(running(WAITING, "n0", since_s=990.0))
+    site.cycle()
+    requeued = replace(WAITING, restarts=1)
+    site.see(requeued, nodes=(node("n0", condition=NodeCondition.DOWN),))
+    assert places(site.see(requeued, nodes=(node("n0"),), seconds=89)) == {}
+    assert "its node went down" in str(site.blocked())
+    assert places(site.cycle(2)) == {"1": ("n0",)}
 
 
 def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody() -> None:
