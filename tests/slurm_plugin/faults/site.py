@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
@@ -385,6 +386,25 @@ class Site:
 
     # -- what has to hold --------------------------------------------------------------------------
 
+    def unlaunched(self) -> set[str]:
+        """Return the jobs that slurmctld has ended since it could tell no node to launch them.
+
+        So it does where there is no munge at that moment.
+        """
+        killed = "Killing non-startable batch "
+        return {
+            name
+            for name, job in self.submitted.items()
+            if any(killed in line for line in self._controller_of(job.job))
+        }
+
+    def _controller_of(self, job: str) -> list[str]:
+        """What slurmctld's log says of a job, since the site began."""
+        log = (self.cluster.layout.logs / "slurmctld.log").read_text(errors="replace")
+        lines = re.findall(rf"^\[.* JobId={job}\b.*$", log, re.MULTILINE)
+        since = datetime.fromtimestamp(self.since).isoformat()
+        return [line for line in lines if line[1:20] >= since[:19]]
+
     def verdict(
         self, lost: Collection[str] | None = None, cancelled: Collection[str] = ()
     ) -> Verdict:
@@ -420,7 +440,7 @@ class Site:
             wrong += over_full(self.cluster.layout.nodes, rows, seen)
             wrong += against_records(seen, rows)
         wrong += [
-            f"job {job.job} has never run"
+            f"job {job.job} has never run: {self._controller_of(job.job)[-3:]}"
             for name, job in self.submitted.items()
             if name not in seen and name not in gone
         ]
