@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
@@ -402,8 +401,7 @@ class Site:
         """What slurmctld's log says of a job, since the site began."""
         log = (self.cluster.layout.logs / "slurmctld.log").read_text(errors="replace")
         lines = re.findall(rf"^\[.* JobId={job}\b.*$", log, re.MULTILINE)
-        since = datetime.fromtimestamp(self.since).isoformat()
-        return [line for line in lines if line[1:20] >= since[:19]]
+        return [line for line in lines if line[1:20] >= stamp(self.since)]
 
     def verdict(
         self, lost: Collection[str] | None = None, cancelled: Collection[str] = ()
