@@ -8,6 +8,7 @@ from scipy.integrate import quad
 
 from hetsched_core.throughput.measured import (
     BELIEF,
+    LEAST_FACTOR,
     USUAL_NOISE,
     USUAL_SPREAD,
     Axes,
@@ -83,7 +84,7 @@ def node_factors(
     """Speeds of a profile on an ordinary node of a type, and its nodes' factors, solved at once.
 
     For each row: speed / mean - 1 = effect - mean effect of the runs of its cell; each node has had
-    as many more runs of effect 0 as noise and spread say.
+    as many more runs of effect 0 as noise and spread say. No factor is less than `LEAST_FACTOR`.
     """
     type_cell = axes.cells(by_type, by_type.place)
     type_of_row = axes.type_of_node[by_node.place]
@@ -110,5 +111,6 @@ def node_factors(
     drawn = noise / max(spread, 1e-3 * USUAL_SPREAD**2)
     left = np.diag(runs + drawn) - weight.T @ share[cell]
     effect = np.linalg.solve(left, weight.T @ apart)
-    speeds = (mean / (1 + share @ effect)).reshape(axes.shape)
-    return speeds[profile, gpu_type], dict(zip(nodes, (1 + effect).tolist(), strict=True))
+    speeds = (mean / np.maximum(1 + share @ effect, LEAST_FACTOR)).reshape(axes.shape)
+    factors = np.maximum(1 + effect, LEAST_FACTOR).tolist()
+    return speeds[profile, gpu_type], dict(zip(nodes, factors, strict=True))

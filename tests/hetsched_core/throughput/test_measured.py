@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.throughput.measured import Axes, SpeedRows, combine
@@ -35,6 +35,11 @@ entity_row = st.builds(
 
 
 @settings(max_examples=100)
+# The equations would have node 1 slower than nothing.
+@example(
+    [(0, 0, 1, 1, 50.0, 1, 0.0), (0, 1, 2, 1, 50.0, 12, 0.0)],
+    [(0, 0, 1, 1, 50.0, 1, 0.0), (0, 0, 1, 1, 50.0, 1, 0.0), (0, 0, 2, 1, 114.0, 1, 0.0)],
+)
 @given(st.lists(entity_row, min_size=1, max_size=12), st.lists(entity_row, max_size=3))
 def test_speeds_and_factors_are_those_of_all_equations_solved_at_once(
     entries: list[Row], elsewhere: list[Row]
