@@ -129,7 +129,18 @@ def _back(cluster: Testbed, node: str) -> None:
     try:
         cluster.command("scontrol", "update", f"node={node}", "state=resume")
     except TestbedError:
-        assert "State=DOWN" not in cluster.command("scontrol", "show", "node", node)
+        assert not _is_down(cluster, node)
+
+
+def _is_down(cluster: Testbed, node: str) -> bool:
+    return "State=DOWN" in cluster.command("scontrol", "show", "node", node)
+
+
+def _known_down(site: Site, node: str) -> bool:
+    """Whether the daemon has seen that a node is down, if it still is."""
+    nodes = ask(site.folder / "hetschedd.sock", "nodes")["nodes"]
+    down = {each["node"] for each in nodes if each["condition"] == "down"}
+    return node in down or not _is_down(site.cluster, node)
 
 
 def test_a_node_goes_down_and_comes_back_and_munge_stops_for_a_while(site: Site) -> None:
@@ -140,6 +151,9 @@ def test_a_node_goes_down_and_comes_back_and_munge_stops_for_a_while(site: Site)
     site.cluster.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
     try:
         site.await_that(lambda: node not in site.held_nodes(), 60, f"{node} is left")
+        site.await_that(
+            lambda: _known_down(site, node), 60, f"the daemon knows that {node} is down"
+        )
     finally:
         _back(site.cluster, node)
     site.cluster.stop_munge()
