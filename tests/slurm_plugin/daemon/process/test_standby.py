@@ -94,8 +94,8 @@ def test_another_host_s_daemon_takes_over_from_a_killed_one_and_a_stopped_one_th
         await_job(backend, waits, running, PATIENCE_S)
         # By the other one, and not by Slurm, whose turn would have come.
         second.has(f"event=place job={waits} ")
+        wait_until(lambda: not stands_by(free), "figures of one that schedules", PATIENCE_S)
         assert ask(second.socket, "status")["mode"] == "enforce"
-        assert not stands_by(free)
 
         begun.append(third := Host(testbed, short_folder / "c", shared).has("event=standby"))
         second.process.send_signal(signal.SIGSTOP)
