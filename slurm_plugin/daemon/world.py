@@ -562,8 +562,8 @@ class LiveWorld:
         """Let jobs wait whose node went down under them: Slurm queues them again at once.
 
         Their processes may still be ending there, and a second run beside them would undo what they
-        save. On the same node it would be worse for longer: slurmd, which waits for the old run to
-        be told to slurmctld, then kills all that it knows by the job's id, or drains the node.
+        save. On the same node that takes longer: until the end of the old run has been told to
+        slurmctld, a new one there is killed with it, by the job's id, or Slurm drains the node.
         """
         down = frozenset(n.name for n in state.nodes if n.condition is NodeCondition.DOWN)
         if not down:

@@ -14,7 +14,7 @@ HURRIED_S: Final = 300.0
 shorter; a later begin is its user's word."""
 
 _ENTERING_S: Final = 60.0
-"""What the daemon placed begins within this of when it did so, by the daemon's clock."""
+"""So near to when the daemon placed a job, by its clock then, a begin is the daemon's own."""
 
 
 class Delays:
